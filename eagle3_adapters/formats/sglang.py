@@ -1,0 +1,109 @@
+"""The ``sglang`` format: SGLang's own dialect, which SpecForge exports.
+
+Sources: sglang/srt/models/llama_eagle3.py and model_executor/model_runner_components/spec_aux_hidden_state.py of 0.5.23
+(what is read), SpecForge's ``to_sglang`` export (what is written). A file means what stock SGLang makes of it on the
+target's class: ids count by that class's own rule, states are concatenated in layer order whatever the list's order.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from eagle3_adapters import canonical
+from eagle3_adapters.boundaries import OUTPUT_OF_LAYER
+from eagle3_adapters.errors import Finding, Severity
+from eagle3_adapters.formats.ids import IDS, layer_ids
+from eagle3_adapters.keymap import KeyMap, Rename
+from eagle3_adapters.values import Config, DraftMath, DraftModel, FormatReading, IdReading
+
+ARCHITECTURES = ("LlamaForCausalLMEagle3", "Eagle3DeepseekV2ForCausalLM")
+
+
+def _key_map(draft: DraftModel) -> KeyMap:
+    """What SGLang's loader accepts: ``midlayer`` or ``layers.N``, with or without ``model.``, old norm names."""
+    inner = "midlayer" if any("midlayer." in name for name in draft.tensors) else "layers.{layer}"
+    prefix = "model." if any(name.startswith("model.") for name in draft.tensors) else ""
+    old_norms = any("aux_norm_low" in name for name in draft.tensors)
+    norms = (
+        tuple(
+            Rename(f"{prefix}aux_norm_{part}.weight", f"fc_norm.{i}.weight")
+            for i, part in enumerate(("low", "mid", "high"))
+        )
+        if old_norms
+        else (Rename(prefix + canonical.FC_NORM, canonical.FC_NORM),)
+    )
+    # lm_head and the maps stand outside the model in every layout.
+    outside = tuple(Rename(name if name == "lm_head.weight" else prefix + name, name) for name in canonical.OUTSIDE)
+    maps = tuple(Rename(name, name) for name in canonical.VOCABULARY)
+    return KeyMap("format sglang", (*canonical.layer_patterns(prefix + inner), *outside, *norms, *maps))
+
+
+class SglangFormat:
+    """SGLang's own dialect."""
+
+    name = "sglang"
+    title = "SGLang's own dialect (SpecForge exports)"
+    looks_for = f"architectures of {' or '.join(ARCHITECTURES)}"
+
+    def claim(self, draft: DraftModel) -> tuple[str, ...]:
+        """By the class that SGLang would load; no other trainer's marks."""
+        architectures = draft.config.get("architectures") or [None]
+        if "transformer_layer_config" in draft.config or architectures[0] not in ARCHITECTURES:
+            return ()
+        nested = "eagle_config" in draft.config
+        return (
+            f"architectures is {architectures[0]}",
+            f"{IDS} in eagle_config" if nested else "a flat config",
+        )
+
+    def read(self, draft: DraftModel) -> FormatReading:
+        """The canonical draft; ids by SGLang's class rule, with the older reading beside it."""
+        config = draft.config
+        nested = config.get("eagle_config") or {}
+        where = f"{draft.config_file}: eagle_config.{IDS}"
+        findings: list[Finding] = []
+        ids = layer_ids(nested, IDS, f"{draft.config_file}: eagle_config")
+        if ids is None:
+            ids = layer_ids(config, IDS, str(draft.config_file))
+            if ids is not None:
+                findings.append(
+                    Finding(
+                        code="layer-ids-misplaced",
+                        severity=Severity.INFO,
+                        where=where,
+                        expected="the ids nested in eagle_config, the only place where SGLang reads them",
+                        found=f"{list(ids)} at the top level; used as if nested",
+                        why="stock SGLang ignores them and captures its default layers",
+                    )
+                )
+        return FormatReading(
+            format=self.name,
+            evidence=self.claim(draft) or ("named by the user",),
+            draft=attrs.evolve(draft, config=self._canonical(config, nested)),
+            keys=_key_map(draft),
+            id_readings=(
+                IdReading(meaning="as SGLang reads them for this target class", ids=ids),
+                IdReading(
+                    meaning=f"{OUTPUT_OF_LAYER.meaning}: every SGLang class up to 0.5.12",
+                    ids=ids,
+                    convention=OUTPUT_OF_LAYER,
+                ),
+            ),
+            ids_where=where,
+            findings=tuple(findings),
+            math=DraftMath(
+                norm_before_residual=bool(config.get("norm_before_residual")),
+                norm_before_fc=bool(nested.get("norm_before_fc", config.get("norm_before_fc"))),
+                fc_norm=bool(config.get("fc_norm") or config.get("use_aux_norm")),
+                norm_output=bool(config.get("norm_output")),
+            ),
+        )
+
+    @staticmethod
+    def _canonical(config: Config, nested: Config) -> Config:
+        flat = {key: value for key, value in config.items() if key not in ("eagle_config", "architectures", IDS)}
+        flat["use_aux_hidden_state"] = nested.get("use_aux_hidden_state", True)
+        return flat
+
+
+FORMAT = SglangFormat()

@@ -1,0 +1,140 @@
+"""The ``speculators`` format: vLLM's speculators library, 0.5 and later.
+
+Sources: speculators 0.5 to 0.9, ``models/eagle3/config.py`` and ``core.py`` (fields and tensor names),
+``models/utils.py`` (default ids), vLLM's ``interfaces.py`` (ids are boundaries, captured ascending whatever the list's
+order). Up to 0.4 the data path captured one layer later than the ids that vLLM serves: such files have two readings.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import attrs
+
+from eagle3_adapters import canonical
+from eagle3_adapters.boundaries import INPUT_OF_LAYER, OUTPUT_OF_LAYER, Ids, default_boundaries
+from eagle3_adapters.errors import Finding, FindingsError, Severity
+from eagle3_adapters.formats.ids import IDS, layer_ids
+from eagle3_adapters.keymap import KeyMap, Rename
+from eagle3_adapters.values import Config, DraftMath, DraftModel, FormatReading, IdReading
+
+_LAYER_CONFIG = "transformer_layer_config"
+#: Fields that stand beside transformer_layer_config and mean something to the draft.
+_OUTER = ("draft_vocab_size", "target_hidden_size", "tie_word_embeddings", "dtype", "torch_dtype")
+_KEYS = KeyMap(
+    "format speculators",
+    (
+        *canonical.layer_patterns("layers.{layer}"),
+        *(Rename(name, name) for name in (*canonical.OUTSIDE, canonical.FC_NORM, *canonical.VOCABULARY)),
+    ),
+)
+
+
+def _after_default(num_layers: int) -> Ids:
+    return tuple(k + 1 for k in default_boundaries(num_layers))
+
+
+def _release(version: object) -> tuple[int, int] | None:
+    match = re.match(r"(\d+)\.(\d+)", version) if isinstance(version, str) else None
+    return (int(match[1]), int(match[2])) if match else None
+
+
+class SpeculatorsFormat:
+    """speculators (vLLM)."""
+
+    name = "speculators"
+    title = "speculators (vLLM), 0.5 and later; older files where --eagle3-boundaries decides"
+    looks_for = f'speculators_model_type "eagle3" with {_LAYER_CONFIG}'
+
+    def claim(self, draft: DraftModel) -> tuple[str, ...]:
+        """By the nested layer config, which no other trainer writes, and the speculator type."""
+        kind = draft.config.get("speculators_model_type")
+        if not isinstance(draft.config.get(_LAYER_CONFIG), dict) or kind not in ("eagle3", None):
+            return ()
+        version = draft.config.get("speculators_version")
+        stated = f"speculators_version {version}" if version else "no speculators_version"
+        return (f"config nested in {_LAYER_CONFIG}", f"speculators_model_type {kind}", stated)
+
+    def read(self, draft: DraftModel) -> FormatReading:
+        """The canonical draft: config flattened, ids as boundaries."""
+        config = draft.config
+        layer_config = config.get(_LAYER_CONFIG)
+        if not isinstance(layer_config, dict):
+            raise FindingsError(
+                [
+                    Finding(
+                        code="config-unreadable",
+                        severity=Severity.ERROR,
+                        where=f"{draft.config_file}: {_LAYER_CONFIG}",
+                        expected="an object",
+                        found=repr(layer_config),
+                        remedy="name the format that wrote it: --eagle3-format NAME",
+                    )
+                ]
+            )
+        ids = layer_ids(config, IDS, str(draft.config_file))
+        release = _release(config.get("speculators_version"))
+        return FormatReading(
+            format=self.name,
+            evidence=self.claim(draft) or ("named by the user",),
+            trainer_version=config.get("speculators_version"),
+            draft=attrs.evolve(draft, config=self._canonical(config, layer_config)),
+            keys=_KEYS,
+            id_readings=self._id_readings(ids, release),
+            ids_where=f"{draft.config_file}: {IDS}",
+            first_reading_decides=release is not None and release >= (0, 5),
+            math=DraftMath(
+                norm_before_residual=bool(config.get("norm_before_residual")),
+                norm_before_fc=bool(config.get("norm_before_fc")),
+                fc_norm=bool(config.get("fc_norm")),
+                norm_output=bool(config.get("norm_output")),
+            ),
+            embedding_trained=config.get("embed_requires_grad"),
+            findings=self._undecided(draft),
+        )
+
+    @staticmethod
+    def _id_readings(ids: Ids | None, release: tuple[int, int] | None) -> tuple[IdReading, ...]:
+        served = IdReading(
+            meaning="speculators 0.5 and later, and vLLM: ids are boundaries",
+            ids=ids,
+            convention=INPUT_OF_LAYER,
+            default=default_boundaries,
+        )
+        if release is not None and release >= (0, 5):
+            return (served,)
+        trained = IdReading(
+            meaning="speculators 0.1 to 0.4: its data path captured one layer later",
+            ids=ids,
+            convention=OUTPUT_OF_LAYER,
+            default=_after_default,
+        )
+        return (served, trained)
+
+    @staticmethod
+    def _undecided(draft: DraftModel) -> tuple[Finding, ...]:
+        if draft.config.get("norm_before_residual") is not None:
+            return ()
+        return (
+            Finding(
+                code="norm-before-residual",
+                severity=Severity.ERROR,
+                where=f"{draft.config_file}: norm_before_residual",
+                expected="true or false",
+                found="nothing",
+                why="speculators' schema defaults to false, its trainer and vLLM to true",
+                remedy='write "norm_before_residual": true or false, as the training run had it',
+            ),
+        )
+
+    @staticmethod
+    def _canonical(config: Config, layer_config: Config) -> Config:
+        flat: dict[str, Any] = dict(layer_config)
+        flat.pop("architectures", None)
+        flat |= {key: config[key] for key in _OUTER if key in config}
+        flat["use_aux_hidden_state"] = True
+        return flat
+
+
+FORMAT = SpeculatorsFormat()

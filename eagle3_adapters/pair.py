@@ -1,0 +1,94 @@
+"""Owns the way from two names to a plan: locate, read, choose format and adapter, plan. Used by every front end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+
+from eagle3_adapters import checkpoint, formats
+from eagle3_adapters.boundaries import Ids
+from eagle3_adapters.errors import FindingsError
+from eagle3_adapters.plan import plan_wiring
+from eagle3_adapters.registry import Adapter, Registry
+from eagle3_adapters.report import Report
+from eagle3_adapters.values import DraftModel, FormatReading, TargetModel
+from eagle3_adapters.wiring import Planning
+
+AUTO = "auto"
+
+
+@attrs.frozen(kw_only=True)
+class Request:
+    """What the user asked for: names as typed, ``auto`` where the package decides."""
+
+    target: str
+    draft: str
+    target_revision: str | None = None
+    draft_revision: str | None = None
+    adapter: str = AUTO
+    format: str = AUTO
+    #: Boundary of each column block of fc, in their order: overrides what the file's ids mean.
+    boundaries: Ids | None = None
+
+
+def read_format(draft: DraftModel, name: str, registry: Registry) -> FormatReading:
+    """Read a draft in the named format, or in the one that claims it. Raises FindingsError."""
+    if name != AUTO:
+        return registry.format(name).read(draft)
+    installed = (registry.format(registration.name) for registration in registry.formats)
+    return formats.choose(draft, installed).read(draft)
+
+
+def choose_adapter(target: TargetModel, name: str, registry: Registry, report: Report) -> Adapter:
+    """The named adapter, or the one that owns the target's architecture. Raises FindingsError."""
+    adapter = registry.adapter(registry.owner_of(target.architecture).name if name == AUTO else name)
+    if target.architecture not in adapter.architectures:
+        report.error(
+            "adapter-mismatch",
+            f"{target.path / checkpoint.CONFIG}: architectures",
+            f"one of {', '.join(adapter.architectures)}, which adapter {name} owns",
+            target.architecture,
+            why="its layers, id rule and embedding are another class's",
+            remedy="--eagle3-adapter auto",
+        )
+    return adapter
+
+
+def plan_pair(request: Request, registry: Registry, engine: str) -> Planning:
+    """Headers only, no torch, no SGLang. Never raises for a fault of the pair: it is a finding."""
+    report = Report()
+    target = draft = reading = adapter = None
+    try:
+        target = checkpoint.read_target(checkpoint.locate(request.target, request.target_revision, config_only=True))
+    except FindingsError as error:
+        report.extend(error.findings)
+    try:
+        draft = checkpoint.read_draft(checkpoint.locate(request.draft, request.draft_revision))
+        reading = read_format(draft, request.format, registry)
+    except FindingsError as error:
+        report.extend(error.findings)
+    if target is not None:
+        try:
+            adapter = choose_adapter(target, request.adapter, registry, report)
+        except FindingsError as error:
+            report.extend(error.findings)
+    if target is not None and draft is not None and _same(target.path, draft.path):
+        report.error(
+            "draft-is-target",
+            str(draft.path),
+            "a draft's checkpoint",
+            "the target's own",
+            remedy="--speculative-draft-model-path DRAFT",
+        )
+    if target is None or reading is None or adapter is None:
+        return Planning(findings=report.findings, plan=None)
+    planning = plan_wiring(
+        target=target, reading=reading, adapter=adapter, engine=engine, boundaries=request.boundaries
+    )
+    report.extend(planning.findings)
+    return Planning(findings=report.findings, plan=None if report.failed() else planning.plan)
+
+
+def _same(left: Path, right: Path) -> bool:
+    return left.resolve() == right.resolve()

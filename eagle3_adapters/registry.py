@@ -1,0 +1,210 @@
+"""Owns finding plugins: adapters, the architectures that they own, and formats, all from entry points.
+
+Names and owners are read from distribution metadata alone; only the chosen plugin is imported. Closed here are the
+silent failures of raw entry points and of pluggy: two distributions that claim one name, a misspelt hook, a plugin that
+fails to import and takes the others with it. A registry is an instance and holds no state outside itself.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import attrs
+import pluggy
+
+from eagle3_adapters import defaults, hookspecs
+from eagle3_adapters.errors import Finding, PluginLoadError, RegistryError, Severity
+
+if TYPE_CHECKING:
+    from eagle3_adapters.formats import Format
+
+ADAPTERS = "eagle3_adapters"
+ARCHITECTURES = "eagle3_adapters.architectures"
+FORMATS = "eagle3_adapters.formats"
+
+#: Wheels of this project for architectures whose adapter is not installed.
+KNOWN_WHEELS: Mapping[str, str] = {
+    "LlamaForCausalLM": "eagle3-adapters-llama",
+    "MistralForCausalLM": "eagle3-adapters-llama",
+    "DeepseekV2ForCausalLM": "eagle3-adapters-deepseek",
+    "DeepseekV3ForCausalLM": "eagle3-adapters-deepseek",
+    "DeepseekV32ForCausalLM": "eagle3-adapters-deepseek",
+    "KimiK25ForConditionalGeneration": "eagle3-adapters-kimi",
+}
+
+
+def _finding(code: str, where: str, expected: str, found: str, remedy: str) -> Finding:
+    return Finding(code=code, severity=Severity.ERROR, where=where, expected=expected, found=found, remedy=remedy)
+
+
+@attrs.frozen(kw_only=True)
+class Registration:
+    """One entry point: ``name`` is what users type, ``value`` what it points to, and who installed it."""
+
+    group: str
+    name: str
+    value: str
+    distribution: str
+    version: str
+
+    @property
+    def origin(self) -> str:
+        """``eagle3-adapters-llama 0.1.0``, as every message names it."""
+        return f"{self.distribution} {self.version}"
+
+
+@attrs.frozen(kw_only=True)
+class Adapter:
+    """A loaded adapter: ask its hooks through :attr:`ask`."""
+
+    registration: Registration
+    architectures: tuple[str, ...]
+    #: Only this adapter and the core's own defaults answer these.
+    ask: pluggy.HookRelay = attrs.field(repr=False)
+
+
+def _entry_points() -> Iterable[Registration]:
+    for distribution in importlib.metadata.distributions():
+        for point in distribution.entry_points:
+            if point.group in (ADAPTERS, ARCHITECTURES, FORMATS):
+                yield Registration(
+                    group=point.group,
+                    name=point.name,
+                    value=point.value,
+                    distribution=distribution.metadata["Name"],
+                    version=distribution.version,
+                )
+
+
+class Registry:
+    """What is installed. Build one with :meth:`installed`; tests build one from registrations of their own."""
+
+    def __init__(self, registrations: Iterable[Registration]) -> None:
+        self._by_group: dict[str, dict[str, Registration]] = {ADAPTERS: {}, ARCHITECTURES: {}, FORMATS: {}}
+        for registration in registrations:
+            self._add(registration)
+
+    @classmethod
+    def installed(cls) -> Registry:
+        """The registry of this environment. Imports no plugin. Raises RegistryError where two claim one name."""
+        return cls(_entry_points())
+
+    def _add(self, new: Registration) -> None:
+        group = self._by_group[new.group]
+        old = group.setdefault(new.name, new)
+        # One distribution can be seen twice: an editable install beside its metadata, a path listed twice.
+        if old != new and (old.distribution, old.value) != (new.distribution, new.value):
+            raise RegistryError(
+                [
+                    _finding(
+                        "registry-conflict",
+                        f"{new.group}: {new.name}",
+                        "one distribution that claims it",
+                        f"{old.origin} ({old.value}) and {new.origin} ({new.value})",
+                        f"pip uninstall {old.distribution}  (or {new.distribution})",
+                    )
+                ]
+            )
+
+    @property
+    def adapters(self) -> tuple[Registration, ...]:
+        """Installed adapters by name."""
+        return tuple(self._by_group[ADAPTERS][name] for name in sorted(self._by_group[ADAPTERS]))
+
+    @property
+    def formats(self) -> tuple[Registration, ...]:
+        """Installed formats by name."""
+        return tuple(self._by_group[FORMATS][name] for name in sorted(self._by_group[FORMATS]))
+
+    def architectures_of(self, adapter: str) -> tuple[str, ...]:
+        """HF architecture strings that an adapter owns."""
+        owned = self._by_group[ARCHITECTURES]
+        return tuple(sorted(name for name, registration in owned.items() if registration.value == adapter))
+
+    def owner_of(self, architecture: str) -> Registration:
+        """The adapter that owns an architecture. Raises RegistryError (target-unsupported) with the wheel's name."""
+        claim = self._by_group[ARCHITECTURES].get(architecture)
+        if claim is None:
+            known = sorted(self._by_group[ARCHITECTURES])
+            wheel = KNOWN_WHEELS.get(architecture)
+            raise RegistryError(
+                [
+                    _finding(
+                        "target-unsupported",
+                        f"architecture {architecture}",
+                        f"one of {', '.join(known)}" if known else "an installed adapter",
+                        "no installed adapter owns it",
+                        f"pip install {wheel}" if wheel else "write a plugin: CONTRIBUTING.md, 'Add an architecture'",
+                    )
+                ]
+            )
+        return self._named(ADAPTERS, claim.value)
+
+    def _named(self, group: str, name: str) -> Registration:
+        registration = self._by_group[group].get(name)
+        if registration is None:
+            kind = "adapter" if group == ADAPTERS else "format"
+            known = ", ".join(sorted(self._by_group[group])) or "none"
+            raise RegistryError(
+                [
+                    _finding(
+                        f"{kind}-unknown",
+                        f"{kind} {name!r}",
+                        f"an installed {kind}: {known}",
+                        "no such name",
+                        "eagle3-adapters adapters  (lists what is installed)",
+                    )
+                ]
+            )
+        return registration
+
+    def _load(self, registration: Registration) -> object:
+        point = importlib.metadata.EntryPoint(registration.name, registration.value, registration.group)
+        try:
+            return point.load()
+        except Exception as error:  # a plugin's import can raise anything
+            raise self._broken(registration, f"{type(error).__name__}: {error}") from error
+
+    @staticmethod
+    def _broken(registration: Registration, problem: str) -> PluginLoadError:
+        return PluginLoadError(
+            [
+                _finding(
+                    "plugin-broken",
+                    f"{registration.origin}: {registration.value}",
+                    "a module that imports and whose hooks fit eagle3_adapters.hookspecs",
+                    problem,
+                    f"pip install -U {registration.distribution} eagle3-adapters",
+                )
+            ]
+        )
+
+    def adapter(self, name: str) -> Adapter:
+        """Import and check one adapter. Raises RegistryError (adapter-unknown) or PluginLoadError (plugin-broken)."""
+        registration = self._named(ADAPTERS, name)
+        manager = pluggy.PluginManager(hookspecs.PROJECT)
+        manager.add_hookspecs(hookspecs)
+        manager.register(defaults, "eagle3_adapters defaults")
+        plugin = self._load(registration)
+        try:
+            # A manager of its own for each adapter: the chosen one and the core alone are asked.
+            manager.register(plugin, name)
+            manager.check_pending()
+        except (pluggy.PluginValidationError, ValueError) as error:
+            raise self._broken(registration, str(error)) from error
+        for hook in ("capture_layers", "embed_capture"):
+            if not getattr(manager.hook, hook).get_hookimpls():
+                raise self._broken(registration, f"{hook} is not implemented")
+        return Adapter(registration=registration, architectures=self.architectures_of(name), ask=manager.hook)
+
+    def format(self, name: str) -> Format:
+        """Import one format. Raises RegistryError (format-unknown) or PluginLoadError (plugin-broken)."""
+        registration = self._named(FORMATS, name)
+        loaded = self._load(registration)
+        missing = [attribute for attribute in ("name", "claim", "read") if not hasattr(loaded, attribute)]
+        if missing:
+            raise self._broken(registration, f"a format without {', '.join(missing)}")
+        format_: Format = loaded  # type: ignore[assignment]  # checked above; a Protocol with data cannot be isinstance'd
+        return format_

@@ -1,0 +1,165 @@
+"""Owns the target in a child process: it captures exactly the planned boundaries, and the first forward proves it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from eagle3_adapters.boundaries import describe
+from eagle3_adapters.sglang import compat
+from eagle3_adapters.sglang.refuse import refused
+from eagle3_adapters.wiring import WiringPlan
+
+if TYPE_CHECKING:
+    import torch
+
+log = logging.getLogger(__name__)
+
+#: Largest relative error of a captured state against our own snapshot of the same boundary. Both are one sum of the
+#: same two tensors, equal to the bit or rounded once more (bf16: 2^-8); neighbouring boundaries lie above 0.2.
+TOLERANCE = 0.02
+
+
+class TargetCapture:
+    """Assigns the planned boundaries and watches the first prompt."""
+
+    def __init__(self, plan: WiringPlan) -> None:
+        self._plan = plan
+
+    def after_configure(self, result: Any, **kwargs: Any) -> None:  # noqa: ANN401 - SGLang's keyword arguments
+        """AFTER configure_aux_hidden_state_capture: loading is done, graphs are not captured yet."""
+        if not kwargs["eagle_use_aux_hidden_state"]:
+            return
+        model, plan = kwargs["model"], self._plan
+        names = [cls.__name__ for cls in type(model).__mro__]
+        if plan.target_architecture not in names:
+            raise refused(
+                "capture-mismatch", "the loaded target", f"a {plan.target_architecture}", type(model).__name__
+            )
+        try:
+            compat.assign_capture(model, plan.capture, plan.boundaries)
+        except AttributeError as error:
+            raise refused(
+                "capture-mismatch",
+                f"adapter {plan.adapter} ({plan.adapter_origin})",
+                "the places that the adapter names",
+                str(error),
+            ) from error
+        if compat.is_first_rank():
+            log.info("eagle3-adapters: %s", plan.summary())
+
+    def after_load_model(self, result: Any, runner: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        """AFTER ModelRunner.load_model: watch the target's first prompt of two tokens or more, once."""
+        if runner.is_draft_worker:
+            return
+        original: Callable[..., Any] = runner.forward
+
+        def forward(forward_batch: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - SGLang's batch
+            if compat.token_count(forward_batch) < 2:
+                return original(forward_batch, *args, **kwargs)
+            with Observer(runner.model, self._plan) as observer:
+                output = original(forward_batch, *args, **kwargs)
+            if observer.complete:
+                # Back to the class's own method: nothing of ours stays on the path of later batches.
+                del runner.forward
+                observer.verify()
+            return output
+
+        runner.forward = forward
+
+
+class Observer:
+    """Snapshots of the planned boundaries, taken by ourselves during one forward, beside what the target handed out."""
+
+    def __init__(self, model: Any, plan: WiringPlan) -> None:  # noqa: ANN401 - SGLang's target class
+        self._plan = plan
+        self._model = model
+        self._handles: list[Any] = []
+        self._snapshots: dict[int, torch.Tensor] = {}
+        self._captured: Any = None
+        self._called = False
+
+    def __enter__(self) -> Self:
+        site = self._plan.capture
+        layers = compat.at(compat.at(self._model, site.body), site.layers)
+        for boundary in self._plan.boundaries:
+            if boundary == 0 and not self._plan.embed.merged:
+                embedding = compat.at(self._model, self._plan.embed.module)
+                self._handles.append(embedding.register_forward_hook(self._embedding))
+                continue
+            self._handles.append(layers[boundary].register_forward_pre_hook(self._snapshot(boundary), with_kwargs=True))
+        processor = compat.at(self._model, site.logits_processor)
+        self._handles.append(processor.register_forward_pre_hook(self._capture, with_kwargs=True))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def _snapshot(self, boundary: int) -> Callable[..., None]:
+        def hook(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: ANN401 - SGLang's layer
+            self._snapshots[boundary] = compat.residual_stream(layer, args, kwargs)
+
+        return hook
+
+    def _embedding(self, module: Any, args: tuple[Any, ...], output: Any) -> None:  # noqa: ANN401 - a tensor
+        self._snapshots[0] = output * self._plan.embed.scale
+
+    def _capture(self, processor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: ANN401
+        self._captured = compat.captured_states(processor, args, kwargs)
+        self._called = True
+
+    @property
+    def complete(self) -> bool:
+        """Whether the layers ran in Python: a graph replay shows nothing."""
+        return self._called and len(self._snapshots) == len(self._plan.boundaries)
+
+    def verify(self) -> None:
+        """Each captured chunk is the planned boundary. Raises WiringRefusedError (capture-mismatch)."""
+        plan = self._plan
+        chunks = self._chunks()
+        worst = 0.0
+        for position, (boundary, chunk) in enumerate(zip(plan.boundaries, chunks, strict=True)):
+            error = relative_error(chunk, self._snapshots[boundary])
+            worst = max(worst, error)
+            if not error <= TOLERANCE:
+                raise refused(
+                    "capture-mismatch",
+                    f"captured chunk {position}",
+                    f"boundary {boundary} ({describe(boundary, plan.num_layers)}), relative error <= {TOLERANCE}",
+                    f"relative error {error:.3g}",
+                    why="the draft would read another state than it was trained on",
+                )
+        log.info("eagle3-adapters: captured states verified, largest relative error %.2g", worst)
+
+    def _chunks(self) -> list[torch.Tensor]:
+        plan, captured = self._plan, self._captured
+        count, width = len(plan.boundaries), plan.state_width
+        if captured is not None and not isinstance(captured, list | tuple):
+            widths = [captured.shape[-1]]
+            chunks = list(captured.split(width, dim=-1)) if captured.shape[-1] == count * width else None
+        else:
+            chunks = list(captured or ())
+            widths = [chunk.shape[-1] for chunk in chunks]
+            chunks = chunks if widths == [width] * count else None
+        if chunks is None:
+            raise refused(
+                "capture-mismatch",
+                "the target's captured states",
+                f"{count} states of width {width}",
+                f"widths {widths}",
+                why="the draft would read another number of states than it was trained on",
+            )
+        return chunks
+
+
+def relative_error(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """Norm of the difference over the norm of ``expected``, in float32; 0 where both are zero."""
+    if found.shape != expected.shape:
+        return float("inf")
+    difference = (found.float() - expected.float()).norm()
+    return float(difference / expected.float().norm()) if bool(difference) else 0.0

@@ -1,0 +1,199 @@
+"""Owns every name of SGLang's internals, with the versions in which it holds. Nothing else in the package spells one.
+
+Sources: the wheels of 0.5.17 to 0.5.23. Importing this module imports no part of SGLang.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from eagle3_adapters.errors import Finding, Severity
+from eagle3_adapters.values import CaptureSite
+
+Version = tuple[int, int, int]
+FIRST: Version = (0, 5, 17)
+LAST: Version = (0, 5, 23)
+
+
+@attrs.frozen(kw_only=True)
+class Seam:
+    """One function of SGLang that the package hooks, and the versions that have it under this name."""
+
+    name: str
+    path: str
+    first: Version = FIRST
+    last: Version = LAST
+
+
+SEAMS = (
+    Seam(name="flags", path="sglang.srt.server_args.ServerArgs.add_cli_args"),
+    Seam(name="request", path="sglang.srt.server_args.ServerArgs.from_cli_args"),
+    # Where arguments are resolved, in the launching process, by Engine, launch_server and serve alike.
+    Seam(name="resolve", path="sglang.srt.server_args.ServerArgs.__post_init__", last=(0, 5, 18)),
+    Seam(name="resolve", path="sglang.srt.server_args.ServerArgs.resolve_once", first=(0, 5, 19)),
+    Seam(name="draft-config", path="sglang.srt.configs.model_config.ModelConfig._config_draft_model"),
+    Seam(
+        name="capture",
+        path="sglang.srt.model_executor.model_runner_components.attention_backend_setup"
+        ".configure_aux_hidden_state_capture",
+    ),
+    Seam(name="model-load", path="sglang.srt.model_executor.model_runner.ModelRunner.load_model"),
+)
+#: Draft class -> its weight loader.
+DRAFT_LOADERS = {
+    "LlamaForCausalLMEagle3": "sglang.srt.models.llama_eagle3.LlamaForCausalLMEagle3.load_weights",
+}
+#: Hooked wherever the package is installed; all run once at start.
+PARENT_SEAMS = ("flags", "request", "resolve")
+#: Hooked in a child process of a server that asked for an adapter.
+CHILD_SEAMS = ("draft-config", "capture", "model-load")
+
+
+def engine_version() -> str:
+    """SGLang's version by its metadata, ``none`` where it is not installed. Imports nothing."""
+    try:
+        return importlib.metadata.version("sglang")
+    except importlib.metadata.PackageNotFoundError:
+        return "none"
+
+
+def parse(version: str) -> Version | None:
+    """``0.5.23`` and ``0.5.17.post1`` as numbers; None for anything else."""
+    match = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
+    return (int(match[1]), int(match[2]), int(match[3])) if match else None
+
+
+def version_finding(version: str) -> Finding | None:
+    """engine-version, where a version lies outside the supported range."""
+    number = parse(version)
+    if number is not None and FIRST <= number <= LAST:
+        return None
+    first, last = (".".join(map(str, bound)) for bound in (FIRST, LAST))
+    return Finding(
+        code="engine-version",
+        severity=Severity.ERROR,
+        where="sglang",
+        expected=f"{first} to {last}, in which every seam was checked",
+        found=version,
+        why="a seam that moved would leave the draft miswired in silence",
+        remedy=f"pip install 'sglang=={last}'",
+    )
+
+
+def seam(name: str, version: str) -> Seam:
+    """The seam of this name in a version; the nearest one outside the supported range, so that asking fails there."""
+    number = parse(version) or LAST
+    named = [candidate for candidate in SEAMS if candidate.name == name]
+    for candidate in named:
+        if candidate.first <= number <= candidate.last:
+            return candidate
+    return named[-1] if number > LAST else named[0]
+
+
+def hook_registry() -> Any:  # noqa: ANN401 - SGLang ships no types
+    """SGLang's HookRegistry class."""
+    return importlib.import_module("sglang.srt.plugins.hook_registry").HookRegistry
+
+
+def hook(name: str, function: Callable[..., Any], kind: str, version: str) -> None:
+    """Register ``function`` on a seam; SGLang applies all hooks when every plugin has registered."""
+    _register(seam(name, version).path, function, kind)
+
+
+def hook_loader(draft_class: str, function: Callable[..., Any]) -> None:
+    """Register an AROUND hook on the weight loader of a draft class."""
+    _register(DRAFT_LOADERS[draft_class], function, "AROUND")
+
+
+def _register(path: str, function: Callable[..., Any], kind: str) -> None:
+    types = importlib.import_module("sglang.srt.plugins.hook_registry").HookType
+    hook_registry().register(path, function, types[kind])
+
+
+def missing_hooks(paths: tuple[str, ...]) -> tuple[str, ...]:
+    """Paths whose hook SGLang did not apply: it only logs a hook that failed."""
+    applied = hook_registry()._patched  # noqa: SLF001 - the only record of what was applied
+    return tuple(path for path in paths if path not in applied)
+
+
+def apply_now(name: str, function: Callable[..., Any], kind: str, version: str) -> None:
+    """Hook a seam after SGLang applied its hooks; once a process, however often it is called."""
+    path = seam(name, version).path
+    registry = hook_registry()
+    if path not in registry._patched:  # noqa: SLF001 - as above
+        _register(path, function, kind)
+        registry.apply_hooks()
+
+
+def resolution_finished(server_args: Any) -> bool:  # noqa: ANN401 - SGLang ships no types
+    """Whether arguments were resolved already: in a child, or on a second call."""
+    return bool(getattr(server_args, "_resolution_finished", False))
+
+
+def model_registry() -> Any:  # noqa: ANN401 - SGLang ships no types
+    """SGLang's table of architectures, for messages of ``doctor``."""
+    return importlib.import_module("sglang.srt.models.registry").ModelRegistry
+
+
+def at(root: Any, path: str) -> Any:  # noqa: ANN401 - modules of SGLang
+    """The object at a dotted path; the empty path is ``root`` itself. Raises AttributeError naming the whole path."""
+    found = root
+    for part in filter(None, path.split(".")):
+        if not hasattr(found, part):
+            message = f"{type(root).__name__} has no {path!r} ({type(found).__name__} lacks {part!r})"
+            raise AttributeError(message)
+        found = getattr(found, part)
+    return found
+
+
+def assign_capture(model: Any, site: CaptureSite, boundaries: tuple[int, ...]) -> None:  # noqa: ANN401
+    """Make a loaded target capture exactly ``boundaries``, whatever its setter did before."""
+    body = at(model, site.body)
+    at(body, site.layers)
+    at(body, site.capture_list)
+    setattr(body, site.capture_list, list(boundaries))
+    for path in site.capture_flags:
+        owner = at(model, path)
+        at(owner, "capture_aux_hidden_states")
+        owner.capture_aux_hidden_states = True
+
+
+def residual_stream(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+    """A clone of the residual stream at the input of a decoder layer that is about to run, reduced over ranks.
+
+    From 0.5.22 the stream is kept in the batch; before, the layer gets its residual as an argument. Shape
+    [tokens, hidden], the model's dtype.
+    """
+    bound = inspect.signature(layer.forward).bind(*args, **kwargs).arguments
+    hidden = bound["hidden_states"]
+    if "residual" in bound:
+        residual = bound["residual"]
+        return hidden.clone() if residual is None else hidden + residual
+    batch = importlib.import_module("sglang.srt.layers.layer_boundary.residual.batch")
+    return batch.snapshot(hidden, bound["forward_batch"])
+
+
+def captured_states(processor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+    """What a target hands to its LogitsProcessor as captured states: a tensor [tokens, K*hidden], a list, or None."""
+    bound = inspect.signature(processor.forward).bind(*args, **kwargs).arguments
+    return bound.get("aux_hidden_states")
+
+
+def is_first_rank() -> bool:
+    """Whether this process speaks for the server: rank 0 of its group, or alone."""
+    distributed = importlib.import_module("torch.distributed")
+    return not distributed.is_initialized() or distributed.get_rank() == 0
+
+
+def token_count(forward_batch: Any) -> int:  # noqa: ANN401 - SGLang ships no types
+    """Tokens of a prompt batch, 0 for decode, verify and idle batches."""
+    if not forward_batch.forward_mode.is_extend_without_speculative():
+        return 0
+    return int(forward_batch.input_ids.shape[0])

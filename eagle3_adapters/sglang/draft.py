@@ -1,0 +1,147 @@
+"""Owns the draft in a child process: which class serves it, and that its weights land exactly as planned."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from eagle3_adapters.sglang import overlay
+from eagle3_adapters.sglang.refuse import refused
+from eagle3_adapters.vocab import VocabEncoding
+from eagle3_adapters.wiring import TensorRoute, WiringPlan
+
+if TYPE_CHECKING:
+    import torch
+
+    Weights = Iterable[tuple[str, torch.Tensor]]
+
+
+def around_config_draft_model(original: Callable[..., Any], config: Any) -> Any:  # noqa: ANN401 - SGLang's ModelConfig
+    """AROUND ModelConfig._config_draft_model: the private architecture becomes the class that serves the draft.
+
+    SGLang decides latent attention and quantisation by that string right after this call. Overrides that were meant for
+    the target (``--json-model-override-args`` reaches both models) are taken back.
+    """
+    hf_config = config.hf_config
+    marker = getattr(hf_config, overlay.KEY, None)
+    if marker is not None and config.is_draft_model:
+        planned = marker["config"]
+        hf_config.architectures = list(planned["architectures"])
+        for key in config.model_override_args or {}:
+            if key in planned:
+                setattr(hf_config, key, planned[key])
+            elif hasattr(hf_config, key):
+                delattr(hf_config, key)
+    return original(config)
+
+
+class DraftLoader:
+    """Streams a draft's tensors through the plan's routes and accounts for every tensor and every parameter."""
+
+    def __init__(self, plan: WiringPlan) -> None:
+        self._plan = plan
+        self._routes = {route.source: route for route in plan.routes}
+        #: Models that were loaded once: later weight updates may bring a part of the tensors.
+        self._loaded: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def around_load_weights(self, original: Callable[..., Any], model: Any, weights: Weights) -> Any:  # noqa: ANN401
+        """AROUND the draft class's load_weights. Raises WiringRefusedError."""
+        if type(model).__name__ != self._plan.draft_class:
+            return original(model, weights)
+        first = model not in self._loaded
+        if first:
+            poison(model)
+        seen: set[str] = set()
+        result = original(model, self.stream(weights, seen))
+        if first:
+            self._account(model, seen)
+            self._loaded.add(model)
+        return result
+
+    def stream(self, weights: Weights, seen: set[str]) -> Iterator[tuple[str, torch.Tensor]]:
+        """Planned names and transformed tensors; ``seen`` collects the file's names."""
+        for name, tensor in weights:
+            route = self._routes.get(name)
+            if route is None:
+                raise refused(
+                    "weight-unmapped",
+                    f"{self._plan.draft_path}: {name}",
+                    "a tensor that the plan knows",
+                    f"shape {list(tensor.shape)}",
+                    why="the checkpoint changed since the start was planned",
+                )
+            seen.add(name)
+            if route.target is not None:
+                yield route.target, self._transform(route, tensor)
+
+    def _transform(self, route: TensorRoute, tensor: torch.Tensor) -> torch.Tensor:
+        if route.transform == "columns":
+            return permute_blocks(tensor, self._plan.column_order)
+        if route.transform == "offsets":
+            return as_offsets(tensor, self._plan.vocab_encoding or VocabEncoding.OFFSET)
+        return tensor
+
+    def _account(self, model: Any, seen: set[str]) -> None:  # noqa: ANN401 - SGLang's draft class
+        absent = [name for name, route in self._routes.items() if route.target is not None and name not in seen]
+        if absent:
+            raise refused(
+                "weight-missing",
+                f"{self._plan.draft_path}: {absent[0]}",
+                f"all {len(self._routes)} tensors that were planned",
+                f"{len(absent)} never arrived",
+            )
+        excused = {unfilled.parameter for unfilled in self._plan.unfilled}
+        holes = [name for name in unfilled_parameters(model) if name not in excused]
+        if holes:
+            raise refused(
+                "weight-missing",
+                f"{self._plan.draft_class}.{holes[0]}",
+                "a parameter that the checkpoint fills",
+                f"{len(holes)} parameters left unfilled, or filled with NaN: {', '.join(holes[:4])}",
+                why="SGLang would serve with random numbers in their place",
+            )
+        expected = self._plan.draft_vocab_size if self._plan.vocab_encoding else None
+        found = None if model.hot_token_id is None else len(model.hot_token_id)
+        if found != expected:
+            raise refused(
+                "vocab-map-missing",
+                f"{self._plan.draft_class}.hot_token_id",
+                f"{expected} entries",
+                str(found),
+                why="every proposed token would be another one",
+            )
+
+
+def poison(model: Any) -> None:  # noqa: ANN401 - SGLang's draft class
+    """Fill every floating-point parameter with NaN: what the checkpoint does not fill stays visible."""
+    for parameter in model.parameters():
+        if parameter.is_floating_point():
+            parameter.data.fill_(float("nan"))
+
+
+def unfilled_parameters(model: Any) -> list[str]:  # noqa: ANN401 - SGLang's draft class
+    """Parameters that still hold a NaN, in whole or in part."""
+    return [
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.is_floating_point() and bool(parameter.isnan().any())
+    ]
+
+
+def permute_blocks(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
+    """Reorder the last dimension in ``len(order)`` equal blocks: block p of the result is block ``order[p]``."""
+    import torch  # noqa: PLC0415 - the module is imported by processes without torch
+
+    blocks = tensor.chunk(len(order), dim=-1)
+    return torch.cat([blocks[source] for source in order], dim=-1)
+
+
+def as_offsets(tensor: torch.Tensor, encoding: VocabEncoding) -> torch.Tensor:
+    """A vocabulary map of any encoding as the offsets that SGLang adds to the draft id. int64, [draft vocabulary]."""
+    import torch  # noqa: PLC0415 - as above
+
+    if encoding is VocabEncoding.OFFSET:
+        return tensor.to(torch.int64)
+    ids = tensor.nonzero().flatten() if encoding is VocabEncoding.MASK else tensor.to(torch.int64)
+    return ids - torch.arange(len(ids), device=ids.device)

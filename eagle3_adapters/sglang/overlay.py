@@ -1,0 +1,82 @@
+"""Owns the one thing that is written for a server: a directory with the translated config.json and the plan.
+
+SGLang reads the config through its own option ``decrypted_draft_config_file``; weights stay where they are. The config
+names an architecture that no SGLang knows: a process without this package dies on it instead of serving a draft wrongly.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import platformdirs
+
+from eagle3_adapters.errors import Finding, Severity, WiringRefusedError
+from eagle3_adapters.wiring import WiringPlan
+
+PRIVATE_ARCHITECTURE = "Eagle3AdaptersDraftNeedsItsPlugin"
+#: Key of the translated config under which the truth stands.
+KEY = "eagle3_adapters"
+CONFIG, PLAN = "config.json", "plan.json"
+CACHE_VARIABLE = "EAGLE3_ADAPTERS_CACHE"
+
+
+def cache_directory() -> Path:
+    """``$EAGLE3_ADAPTERS_CACHE``, else the user's cache directory."""
+    named = os.environ.get(CACHE_VARIABLE)
+    return Path(named) if named else Path(platformdirs.user_cache_dir("eagle3_adapters")) / "plans"
+
+
+def translated_config(plan: WiringPlan) -> str:
+    """config.json as SGLang must read it."""
+    marker = {"fingerprint": plan.fingerprint(), "config": plan.config}
+    return json.dumps(plan.config | {"architectures": [PRIVATE_ARCHITECTURE], KEY: marker}, indent=1, sort_keys=True)
+
+
+def store(plan: WiringPlan, cache: Path) -> Path:
+    """The directory of a plan, complete or not there: written beside, then renamed. Raises WiringRefusedError."""
+    directory = cache / plan.fingerprint()
+    contents = {CONFIG: translated_config(plan), PLAN: plan.to_json()}
+    try:
+        if _holds(directory, contents):
+            return directory
+        cache.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=cache))
+        try:
+            for name, text in contents.items():
+                with (temporary / name).open("w", encoding="utf-8") as stream:
+                    stream.write(text)
+                    stream.flush()
+                    os.fsync(stream.fileno())
+            if directory.exists():  # damaged: its name is the fingerprint of other contents
+                shutil.rmtree(directory)
+            temporary.rename(directory)
+        except OSError:
+            shutil.rmtree(temporary, ignore_errors=True)
+            # Another server may have stored the same plan in the meantime.
+            if not _holds(directory, contents):
+                raise
+    except OSError as error:
+        raise WiringRefusedError(
+            [
+                Finding(
+                    code="cache-unwritable",
+                    severity=Severity.ERROR,
+                    where=str(cache),
+                    expected="a directory that can be written",
+                    found=str(error),
+                    remedy=f"{CACHE_VARIABLE}=DIR  names another one",
+                )
+            ]
+        ) from error
+    return directory
+
+
+def _holds(directory: Path, contents: dict[str, str]) -> bool:
+    return all(
+        (directory / name).is_file() and (directory / name).read_text(encoding="utf-8") == text
+        for name, text in contents.items()
+    )

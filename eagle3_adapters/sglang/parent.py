@@ -1,0 +1,145 @@
+"""Owns what happens in the launching process: plan before SGLang resolves its arguments, or refuse to start."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from eagle3_adapters.errors import Finding, FindingsError, Severity, WiringRefusedError
+from eagle3_adapters.pair import Request, plan_pair
+from eagle3_adapters.registry import Registry
+from eagle3_adapters.render import write_findings
+from eagle3_adapters.report import Report
+from eagle3_adapters.sglang import compat, draft, overlay, request
+from eagle3_adapters.wiring import Planning
+
+#: Tells the child processes where the plan is; set only while a server with an adapter starts.
+PLAN_VARIABLE = "EAGLE3_ADAPTERS_PLAN"
+
+# SGLang ships no types, and hooks get whatever its functions get.
+Original = Callable[..., Any]
+
+
+def after_add_cli_args(result: Any, parser: Any) -> None:  # noqa: ANN401 - as above
+    """AFTER ServerArgs.add_cli_args."""
+    request.add_flags(parser)
+
+
+def around_from_cli_args(original: Original, cls: Any, args: Any) -> Any:  # noqa: ANN401 - as above
+    """AROUND ServerArgs.from_cli_args: record the flags, decide nothing."""
+    flags = request.from_flags(args)
+    if flags:
+        _check_hooks()
+    server_args = original(cls, args)
+    object.__setattr__(server_args, request.ATTRIBUTE, dict(flags))
+    return server_args
+
+
+def around_resolve(original: Original, server_args: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
+    """AROUND the parent seam: without a request nothing happens, with one the draft is wired or the start refused."""
+    if compat.resolution_finished(server_args):
+        return original(server_args, *args, **kwargs)
+    os.environ.pop(PLAN_VARIABLE, None)
+    command_line = hasattr(server_args, request.ATTRIBUTE)
+    try:
+        wish = request.read(server_args, os.environ)
+        if wish is not None:
+            _check_hooks()
+            _wire(server_args, wish)
+    except FindingsError as error:
+        write_findings(error.findings, sys.stderr)
+        if command_line:
+            # The findings are the message; a traceback through SGLang would bury them.
+            raise SystemExit(1) from error
+        raise
+    return original(server_args, *args, **kwargs)
+
+
+def _check_hooks() -> None:
+    version = compat.engine_version()
+    missing = compat.missing_hooks(tuple(compat.seam(name, version).path for name in compat.PARENT_SEAMS))
+    outside = compat.version_finding(version)
+    if outside is not None:
+        raise WiringRefusedError([outside])
+    if missing:
+        raise WiringRefusedError(
+            [
+                Finding(
+                    code="hook-not-applied",
+                    severity=Severity.ERROR,
+                    where=", ".join(missing),
+                    expected="a hook that SGLang applied",
+                    found="none; its log says why",
+                    remedy="eagle3-adapters doctor",
+                )
+            ]
+        )
+
+
+def _wire(server_args: Any, wish: request.Wish) -> None:  # noqa: ANN401 - as above
+    version = compat.engine_version()
+    planning = plan_server(server_args, wish, version)
+    if planning.plan is None:
+        raise WiringRefusedError(planning.findings)
+    write_findings(planning.findings, sys.stderr)
+    directory = overlay.store(planning.plan, overlay.cache_directory())
+    server_args.decrypted_draft_config_file = str(directory / overlay.CONFIG)
+    # Local snapshots: what was planned is what is served, even if a Hub name moves in between.
+    server_args.speculative_draft_model_path = str(planning.plan.draft_path)
+    os.environ[PLAN_VARIABLE] = str(directory / overlay.PLAN)
+    # The parent reads the draft's config too; its plugins were loaded before there was a plan.
+    compat.apply_now("draft-config", draft.around_config_draft_model, "AROUND", version)
+
+
+def plan_server(server_args: Any, wish: request.Wish, version: str) -> Planning:  # noqa: ANN401 - as above
+    """The plan of a server's arguments; options that would undo it are findings."""
+    report = Report()
+    algorithm = (server_args.speculative_algorithm or "none").upper()
+    if algorithm != "EAGLE3":
+        report.error(
+            "algorithm",
+            "--speculative-algorithm",
+            "EAGLE3",
+            algorithm,
+            why="an EAGLE-3 draft gets no captured states under any other",
+            remedy="--speculative-algorithm EAGLE3, or start without --eagle3-adapter and EAGLE3_ADAPTER",
+        )
+    if (server_args.pp_size or 1) > 1:
+        report.error(
+            "parallelism",
+            "--pp-size",
+            "1",
+            str(server_args.pp_size),
+            why="states of earlier pipeline stages never reach the draft",
+            remedy="use --tp-size instead",
+        )
+    if getattr(server_args, "use_ray", False):
+        report.error(
+            "parallelism", "--use-ray", "no Ray", "Ray", why="Ray's actors load no plugins", remedy="drop --use-ray"
+        )
+    if server_args.speculative_draft_model_path is None:
+        report.error(
+            "draft-is-target",
+            "--speculative-draft-model-path",
+            "the draft's directory or Hub name",
+            "nothing",
+            remedy="--speculative-draft-model-path DRAFT",
+        )
+        return Planning(findings=report.findings, plan=None)
+    asked = Request(
+        target=server_args.model_path,
+        draft=server_args.speculative_draft_model_path,
+        target_revision=server_args.revision,
+        draft_revision=server_args.speculative_draft_model_revision,
+        adapter=wish.adapter,
+        format=wish.format,
+        boundaries=wish.boundaries,
+    )
+    try:
+        planning = plan_pair(asked, Registry.installed(), version)
+    except FindingsError as error:  # a registry with two claims on one name
+        planning = Planning(findings=error.findings, plan=None)
+    report.extend(planning.findings)
+    return Planning(findings=report.findings, plan=None if report.failed() else planning.plan)

@@ -1,0 +1,36 @@
+"""The entry point of ``sglang.srt.plugins``: called once in every process of SGLang, before anything else runs there.
+
+SGLang only logs what an entry function raises, so nothing here may fail: faults are raised inside the hooked functions.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from eagle3_adapters.sglang import compat, parent
+
+
+def register() -> None:
+    """Hook three functions that run once at start; in a child of a server with an adapter what serves its draft too."""
+    version = compat.engine_version()
+    compat.hook("flags", parent.after_add_cli_args, "AFTER", version)
+    compat.hook("request", parent.around_from_cli_args, "AROUND", version)
+    compat.hook("resolve", parent.around_resolve, "AROUND", version)
+    plan_file = os.environ.get(parent.PLAN_VARIABLE)
+    if plan_file:
+        _register_child(Path(plan_file), version)
+
+
+def _register_child(plan_file: Path, version: str) -> None:
+    # Late: the launching process has no use for them.
+    from eagle3_adapters.sglang.capture import TargetCapture  # noqa: PLC0415
+    from eagle3_adapters.sglang.draft import DraftLoader, around_config_draft_model  # noqa: PLC0415
+    from eagle3_adapters.wiring import WiringPlan  # noqa: PLC0415
+
+    plan = WiringPlan.from_json(plan_file.read_text(encoding="utf-8"))
+    capture, loader = TargetCapture(plan), DraftLoader(plan)
+    compat.hook("draft-config", around_config_draft_model, "AROUND", version)
+    compat.hook("capture", capture.after_configure, "AFTER", version)
+    compat.hook("model-load", capture.after_load_model, "AFTER", version)
+    compat.hook_loader(plan.draft_class, loader.around_load_weights)

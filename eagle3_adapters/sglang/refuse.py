@@ -1,0 +1,23 @@
+"""Owns how a child process stops: the finding goes to the screen before SGLang's traceback, an exception ends it."""
+
+from __future__ import annotations
+
+import sys
+
+from eagle3_adapters.errors import Finding, Severity, WiringRefusedError
+from eagle3_adapters.render import write_findings
+
+
+def refused(code: str, where: str, expected: str, found: str, *, why: str = "", remedy: str = "") -> WiringRefusedError:
+    """Print one error finding and return the exception to raise."""
+    finding = Finding(
+        code=code,
+        severity=Severity.ERROR,
+        where=where,
+        expected=expected,
+        found=found,
+        why=why,
+        remedy=remedy or "eagle3-adapters check --target TARGET --draft DRAFT, and report this with its output",
+    )
+    write_findings([finding], sys.stderr)
+    return WiringRefusedError([finding])

@@ -1,0 +1,90 @@
+"""Owns what the user asked SGLang for: three flags in its parser, three variables for ``sglang.Engine``.
+
+A flag beats a variable. Absent all six there is no request and SGLang runs as without the package.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from eagle3_adapters.boundaries import Ids
+from eagle3_adapters.errors import Finding, FindingsError, Severity
+from eagle3_adapters.pair import AUTO
+
+#: Where the flags ride on ServerArgs: not a field, survives pickling to the children.
+ATTRIBUTE = "_eagle3_request"
+VARIABLES = {"adapter": "EAGLE3_ADAPTER", "format": "EAGLE3_FORMAT", "boundaries": "EAGLE3_BOUNDARIES"}
+
+
+@attrs.frozen(kw_only=True)
+class Wish:
+    """Adapter, format and boundaries as asked for; ``command_line`` where flags asked."""
+
+    adapter: str = AUTO
+    format: str = AUTO
+    boundaries: Ids | None = None
+    command_line: bool = False
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """The three flags, in SGLang's own parser."""
+    group = parser.add_argument_group("eagle3-adapters", "Serve an EAGLE-3 draft with its training-time math.")
+    group.add_argument(
+        "--eagle3-adapter",
+        metavar="{auto,NAME}",
+        help="Wire the draft with this adapter; auto picks it by the target's architecture.",
+    )
+    group.add_argument("--eagle3-format", metavar="NAME", help="The trainer's format, where the files do not decide.")
+    group.add_argument(
+        "--eagle3-boundaries",
+        metavar="K,K,K",
+        help="Boundary of each column block of fc, in their order; overrides what the layer ids mean. "
+        "0 is the embedding, k the output of layer k-1.",
+    )
+
+
+def parse_boundaries(text: str, where: str) -> Ids:
+    """``0,3,31`` as numbers. Raises FindingsError."""
+    try:
+        boundaries = tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise FindingsError(
+            [
+                Finding(
+                    code="layer-ids-out-of-range",
+                    severity=Severity.ERROR,
+                    where=where,
+                    expected="numbers separated by commas, as in 0,3,31",
+                    found=repr(text),
+                    remedy=f"{where} 0,3,31",
+                )
+            ]
+        ) from error
+    return boundaries
+
+
+def from_flags(args: argparse.Namespace) -> Mapping[str, str]:
+    """The flags that were given, by field."""
+    given = {field: getattr(args, f"eagle3_{field}", None) for field in VARIABLES}
+    return {field: value for field, value in given.items() if value is not None}
+
+
+def read(server_args: Any, environment: Mapping[str, str]) -> Wish | None:  # noqa: ANN401 - SGLang ships no types
+    """The request of one server, None where nothing was asked. Raises FindingsError for boundaries that are none."""
+    flags: Mapping[str, str] = getattr(server_args, ATTRIBUTE, None) or {}
+    variables = {field: environment[name] for field, name in VARIABLES.items() if environment.get(name)}
+    asked = variables | dict(flags)
+    if not asked:
+        return None
+    boundaries = asked.get("boundaries")
+    where = "--eagle3-boundaries" if "boundaries" in flags else VARIABLES["boundaries"]
+    return Wish(
+        adapter=asked.get("adapter", AUTO),
+        format=asked.get("format", AUTO),
+        boundaries=None if boundaries is None else parse_boundaries(boundaries, where),
+        command_line=hasattr(server_args, ATTRIBUTE),
+    )

@@ -1,0 +1,175 @@
+"""Owns the values that travel along the data path: target, draft, what an adapter answers, what a format reads.
+
+All are frozen and hold facts only: no tensors, no handles, no caches. An invalid value cannot be built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+from attrs.validators import and_, ge, gt, instance_of, min_len
+
+from eagle3_adapters.boundaries import Convention, Ids
+from eagle3_adapters.errors import Finding
+from eagle3_adapters.keymap import KeyMap
+from eagle3_adapters.vocab import VocabEncoding
+
+Config = Mapping[str, Any]
+
+
+@attrs.frozen(kw_only=True)
+class TensorInfo:
+    """One tensor as a safetensors header describes it."""
+
+    name: str
+    #: safetensors dtype string: ``BF16``, ``F32``, ``I64``, ``BOOL``.
+    dtype: str
+    shape: tuple[int, ...]
+    #: The file that holds it, and its bytes ``[start, stop)`` counted from the beginning of that file.
+    file: Path
+    start: int
+    stop: int
+
+
+@attrs.frozen(kw_only=True)
+class TargetModel:
+    """The model being served, as its config.json describes it. ``config`` is the whole file, ``text`` its text part."""
+
+    path: Path
+    architecture: str
+    config: Config = attrs.field(repr=False)
+    text: Config = attrs.field(repr=False)
+    num_layers: int = attrs.field(validator=and_(instance_of(int), ge(1)))
+    hidden_size: int = attrs.field(validator=and_(instance_of(int), ge(1)))
+    vocab_size: int = attrs.field(validator=and_(instance_of(int), ge(1)))
+
+
+@attrs.frozen(kw_only=True)
+class DraftModel:
+    """An EAGLE-3 head: its config and its tensors, by the names of the file or, once a format has read it, canonical.
+
+    Canonical names (hooks see only these): ``fc.weight``, ``layers.{layer}.{input_layernorm,hidden_norm,
+    post_attention_layernorm}.weight``, ``layers.{layer}.self_attn.{q,k,v,o}_proj.weight``,
+    ``layers.{layer}.mlp.{gate,up,down}_proj.weight``, ``norm.weight``, ``lm_head.weight``, ``embed_tokens.weight``,
+    ``d2t``, ``t2d``, and where trained ``fc_norm.{state}.weight``, ``input_norm.weight``. A canonical config is flat
+    and uses the field names of Hugging Face's LlamaConfig plus ``draft_vocab_size``.
+    """
+
+    path: Path
+    config: Config = attrs.field(repr=False)
+    tensors: Mapping[str, TensorInfo] = attrs.field(repr=False)
+    #: Fields below are set by the format; a draft straight from disk has the defaults.
+    vocab_encoding: VocabEncoding = VocabEncoding.OFFSET
+
+    @property
+    def config_file(self) -> Path:
+        """Where the config came from, for messages."""
+        return self.path / "config.json"
+
+
+@attrs.frozen(kw_only=True)
+class DraftMath:
+    """What the draft computes beyond plain EAGLE-3. All False: the math of SGLang's stock draft classes.
+
+    - ``norm_before_residual``: the first layer's residual is hidden_norm(h), not h.
+    - ``norm_before_fc``: RMSNorm over the concatenated states before ``fc`` (``input_norm.weight``).
+    - ``fc_norm``: one RMSNorm for each state before ``fc`` (``fc_norm.{state}.weight``).
+    - ``norm_output``: later steps continue from the normed output (SGLang's, vLLM's and speculators' meaning).
+    """
+
+    norm_before_residual: bool = False
+    norm_before_fc: bool = False
+    fc_norm: bool = False
+    norm_output: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class IdReading:
+    """One way to read a file's layer ids: under which convention, or which default where there are none.
+
+    ``convention`` None stands for the rule of SGLang's own target class, ``default`` None for that class's default:
+    only the adapter knows them.
+    """
+
+    meaning: str
+    #: None: the file has no ids.
+    ids: Ids | None = None
+    convention: Convention | None = None
+    #: N -> boundaries, where the file has no ids.
+    default: Callable[[int], Ids] | None = attrs.field(default=None, repr=False, eq=False)
+
+
+@attrs.frozen(kw_only=True)
+class FormatReading:
+    """What a format makes of a draft: its canonical form and everything that the file leaves to the dialect."""
+
+    format: str
+    #: Facts of this file that identify the format, for ``inspect``.
+    evidence: tuple[str, ...] = attrs.field(validator=min_len(1))
+    #: As stated by the file, or None.
+    trainer_version: str | None = None
+    draft: DraftModel
+    #: File name -> canonical name.
+    keys: KeyMap
+    #: Readings of the ids, the declared one first. More than one: others have read such a file differently.
+    id_readings: tuple[IdReading, ...] = attrs.field(validator=min_len(1))
+    #: Config key that holds the ids or should hold them, for messages.
+    ids_where: str
+    #: True where the format's definition decides between the readings; False where different plans are an error.
+    first_reading_decides: bool = True
+    #: What the dialect itself corrected or cannot accept.
+    findings: tuple[Finding, ...] = ()
+    #: True where the trainer concatenated states in the order of its list, not in ascending order.
+    listed_order: bool = False
+    math: DraftMath = DraftMath()
+    #: True where the draft's own embedding was trained, False where it is a copy of the target's, None where unknown.
+    embedding_trained: bool | None = None
+
+
+@attrs.frozen(kw_only=True)
+class CaptureSite:
+    """Where an SGLang target class keeps what the capture touches.
+
+    Dotted paths start at the object that SGLang loads (the outermost class) and go through any wrapper; the empty path
+    is that object itself.
+    """
+
+    #: Object that owns the list of boundaries and runs the layers, e.g. ``model`` or ``language_model.model``.
+    body: str
+    #: Its attribute that holds the decoder layers.
+    layers: str = "layers"
+    #: Its attribute that holds the list of captured boundaries.
+    capture_list: str = "layers_to_capture"
+    #: Objects whose ``capture_aux_hidden_states`` must be True for forward() to hand the states out.
+    capture_flags: tuple[str, ...] = ("",)
+    #: Object whose forward receives the captured states (SGLang's LogitsProcessor).
+    logits_processor: str = "logits_processor"
+
+
+@attrs.frozen(kw_only=True)
+class CaptureLayers:
+    """What an SGLang target class can deliver to a draft, and where."""
+
+    site: CaptureSite
+    #: Rule by which SGLang's own setter of this class reads ids.
+    id_rule: Convention
+    #: Boundaries that SGLang's setter chooses without ids.
+    default: Ids
+    #: Boundaries that the class delivers by itself once they are in its list.
+    native: range
+
+
+@attrs.frozen(kw_only=True)
+class EmbedCapture:
+    """Where boundary 0 comes from and what the architecture does to it.
+
+    ``module`` is the dotted path of the token embedding; ``scale`` a factor that the target applies to its output
+    before layer 0 (Gemma: sqrt(hidden)); ``merged`` whether multimodal features replace rows of it.
+    """
+
+    module: str
+    scale: float = attrs.field(default=1.0, validator=gt(0.0))
+    merged: bool = False

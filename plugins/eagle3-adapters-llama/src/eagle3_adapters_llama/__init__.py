@@ -1,0 +1,34 @@
+"""The ``llama`` adapter: targets that SGLang serves through ``models/llama.py``.
+
+Sources: sglang/srt/models/llama.py, mistral.py, phi3 and internlm3 classes in llama.py, 0.5.17 to 0.5.23.
+"""
+
+from __future__ import annotations
+
+from eagle3_adapters import (
+    OUTPUT_OF_LAYER,
+    CaptureLayers,
+    CaptureSite,
+    EmbedCapture,
+    TargetModel,
+    default_boundaries,
+    hookimpl,
+)
+
+#: LlamaForCausalLM.model is the body: it owns `layers` and `layers_to_capture` and runs the loop.
+SITE = CaptureSite(body="model")
+#: LlamaModel.embed_tokens feeds layer 0 unscaled.
+EMBEDDING = EmbedCapture(module="model.embed_tokens")
+
+
+@hookimpl
+def capture_layers(target: TargetModel) -> CaptureLayers:
+    """`set_eagle3_layers_to_capture` adds 1 to every id; capture happens at a layer's input, so N is never reached."""
+    layers = target.num_layers
+    return CaptureLayers(site=SITE, id_rule=OUTPUT_OF_LAYER, default=default_boundaries(layers), native=range(layers))
+
+
+@hookimpl
+def embed_capture(target: TargetModel) -> EmbedCapture:
+    """The token embedding as it is."""
+    return EMBEDDING

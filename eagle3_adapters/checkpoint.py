@@ -98,10 +98,7 @@ def read_header(file: Path) -> dict[str, TensorInfo]:
         found = f"{length} bytes of header in a file of {size}"
         raise _fail("checkpoint-unreadable", file, "a safetensors header within the file", found, remedy)
     try:
-        header = json.loads(raw.decode("utf-8"), object_pairs_hook=_reject_duplicates)
-        if not isinstance(header, dict):
-            msg = "the header is not an object"
-            raise TypeError(msg)
+        header = dict(json.loads(raw.decode("utf-8"), object_pairs_hook=_reject_duplicates))
         header.pop("__metadata__", None)
         tensors = {name: _tensor(name, entry, file, 8 + length) for name, entry in header.items()}
     except (ValueError, TypeError, KeyError, RecursionError) as error:

@@ -58,14 +58,23 @@ def choose_adapter(target: TargetModel, name: str, registry: Registry, report: R
 def plan_pair(request: Request, registry: Registry, engine: str) -> Planning:
     """Headers only, no torch, no SGLang. Never raises for a fault of the pair: it is a finding."""
     report = Report()
-    target = draft = reading = adapter = None
+    target = reading = adapter = None
     try:
         target = checkpoint.read_target(checkpoint.locate(request.target, request.target_revision, config_only=True))
     except FindingsError as error:
         report.extend(error.findings)
     try:
-        draft = checkpoint.read_draft(checkpoint.locate(request.draft, request.draft_revision))
-        reading = read_format(draft, request.format, registry)
+        draft_path = checkpoint.locate(request.draft, request.draft_revision)
+        if target is not None and _same(target.path, draft_path):
+            report.error(
+                "draft-is-target",
+                str(draft_path),
+                "a draft's checkpoint",
+                "the target's own",
+                remedy="--speculative-draft-model-path DRAFT",
+            )
+        else:
+            reading = read_format(checkpoint.read_draft(draft_path), request.format, registry)
     except FindingsError as error:
         report.extend(error.findings)
     if target is not None:
@@ -73,14 +82,6 @@ def plan_pair(request: Request, registry: Registry, engine: str) -> Planning:
             adapter = choose_adapter(target, request.adapter, registry, report)
         except FindingsError as error:
             report.extend(error.findings)
-    if target is not None and draft is not None and _same(target.path, draft.path):
-        report.error(
-            "draft-is-target",
-            str(draft.path),
-            "a draft's checkpoint",
-            "the target's own",
-            remedy="--speculative-draft-model-path DRAFT",
-        )
     if target is None or reading is None or adapter is None:
         return Planning(findings=report.findings, plan=None)
     planning = plan_wiring(

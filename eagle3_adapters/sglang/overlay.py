@@ -1,7 +1,7 @@
 """Owns the one thing that is written for a server: a directory with the translated config.json and the plan.
 
 SGLang reads the config through its own option ``decrypted_draft_config_file``; weights stay where they are. The config
-names an architecture that no SGLang knows: a process without this package dies on it instead of serving a draft wrongly.
+names an architecture that no SGLang knows: a process without this package dies on it instead of miswiring a draft.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def around_from_cli_args(original: Original, cls: Any, args: Any) -> Any:  # noq
     if flags:
         _check_hooks()
     server_args = original(cls, args)
-    object.__setattr__(server_args, request.ATTRIBUTE, dict(flags))
+    setattr(server_args, request.ATTRIBUTE, dict(flags))
     return server_args
 
 

@@ -1,0 +1,53 @@
+"""``eagle3-adapters check``: the findings of a pair, from headers alone."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+
+from eagle3_adapters.boundaries import Ids
+from eagle3_adapters.cli.options import adapter_option, boundaries_option, format_option
+from eagle3_adapters.cli.output import exit_code, finding_data, json_option, print_json, stop
+from eagle3_adapters.errors import FindingsError
+from eagle3_adapters.pair import Request, plan_pair
+from eagle3_adapters.registry import Registry
+from eagle3_adapters.render import write_findings
+from eagle3_adapters.sglang.compat import engine_version
+
+
+@click.command()
+@click.option("--target", required=True, help="Target: directory or Hub name.")
+@click.option("--draft", required=True, help="Draft: directory or Hub name.")
+@adapter_option
+@format_option
+@boundaries_option
+@click.option("--strict", is_flag=True, help="Exit 1 on a warning too.")
+@json_option
+def check(
+    target: str,
+    draft: str,
+    adapter: str,
+    format_: str,
+    boundaries: Ids | None,
+    strict: bool,  # noqa: FBT001 - click passes options by name
+    as_json: bool,  # noqa: FBT001 - as above
+) -> None:
+    """Say whether a draft will be wired right to a target, and how. No weights are read."""
+    try:
+        registry = Registry.installed()
+    except FindingsError as error:
+        stop("check", error, as_json=as_json)
+    request = Request(target=target, draft=draft, adapter=adapter, format=format_, boundaries=boundaries)
+    planning = plan_pair(request, registry, engine_version())
+    if as_json:
+        plan = None if planning.plan is None else json.loads(planning.plan.to_json())
+        print_json("check", {"findings": [finding_data(finding) for finding in planning.findings], "plan": plan})
+    else:
+        write_findings(planning.findings, sys.stdout)
+        if planning.plan is None:
+            click.echo(f"\nNot wired: {len(planning.errors)} error(s). Mend the first one first.")
+        else:
+            click.echo(f"{'' if not planning.findings else chr(10)}Wired: {planning.plan.summary()}")
+    sys.exit(exit_code(planning.findings, strict=strict))

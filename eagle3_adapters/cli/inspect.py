@@ -1,0 +1,98 @@
+"""``eagle3-adapters inspect``: what a draft checkpoint is."""
+
+from __future__ import annotations
+
+import attrs
+import click
+
+from eagle3_adapters import checkpoint
+from eagle3_adapters.boundaries import describe_all
+from eagle3_adapters.cli.options import adapter_option, format_option
+from eagle3_adapters.cli.output import finding_data, json_option, print_json, print_table, stop
+from eagle3_adapters.errors import FindingsError
+from eagle3_adapters.pair import choose_adapter, read_format
+from eagle3_adapters.plan import resolve_reading
+from eagle3_adapters.registry import Registry
+from eagle3_adapters.report import Report
+from eagle3_adapters.values import CaptureLayers, FormatReading, IdReading, TargetModel
+
+_CONFIG_KEYS = (
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "vocab_size",
+    "draft_vocab_size",
+    "max_position_embeddings",
+    "rope_theta",
+)
+
+
+@click.command()
+@click.argument("draft")
+@click.option("--target", help="Target: directory or Hub name; says what the ids mean on its class.")
+@adapter_option
+@format_option
+@json_option
+def inspect(draft: str, target: str | None, adapter: str, format_: str, as_json: bool) -> None:  # noqa: FBT001 - by name
+    """Say what DRAFT (a directory or Hub name) is: format and why, layer ids, flags, tensors."""
+    try:
+        registry = Registry.installed()
+        reading = read_format(checkpoint.read_draft(checkpoint.locate(draft)), format_, registry)
+        model, capture = None, None
+        if target is not None:
+            model = checkpoint.read_target(checkpoint.locate(target, config_only=True))
+            chosen = choose_adapter(model, adapter, registry, Report())
+            capture = chosen.ask.capture_layers(target=model)
+    except FindingsError as error:
+        stop("inspect", error, as_json=as_json)
+    ids = [_describe_ids(id_reading, model, capture) for id_reading in reading.id_readings]
+    if as_json:
+        print_json("inspect", _data(reading, ids))
+        return
+    facts = [
+        ("format", f"{reading.format}: {'; '.join(reading.evidence)}"),
+        *((f"layer ids, reading {number}", text) for number, text in enumerate(ids, 1)),
+        ("state order", "as listed" if reading.listed_order else "ascending boundaries"),
+        ("flags", ", ".join(name for name, on in attrs.asdict(reading.math).items() if on) or "none: plain EAGLE-3"),
+        ("vocabulary map", f"{reading.draft.vocab_encoding.value} encoding"),
+        *((key, str(reading.draft.config[key])) for key in _CONFIG_KEYS if key in reading.draft.config),
+    ]
+    print_table(str(reading.draft.path), ("fact", "value"), facts)
+    click.echo()
+    tensors = reading.draft.tensors.values()
+    print_table(
+        f"{len(tensors)} tensors",
+        ("name", "dtype", "shape"),
+        [(tensor.name, tensor.dtype, str(list(tensor.shape))) for tensor in tensors],
+    )
+
+
+def _describe_ids(reading: IdReading, target: TargetModel | None, capture: CaptureLayers | None) -> str:
+    ids = "no ids: the default" if reading.ids is None else str(list(reading.ids))
+    if target is None or capture is None:
+        return f"{ids}; {reading.meaning}"
+    boundaries = resolve_reading(reading, target, capture)
+    words = describe_all(boundaries, target.num_layers)
+    return f"{ids}; {reading.meaning}: boundaries {list(boundaries)} = {words}"
+
+
+def _data(reading: FormatReading, ids: list[str]) -> dict[str, object]:
+    return {
+        "path": str(reading.draft.path),
+        "format": reading.format,
+        "evidence": list(reading.evidence),
+        "trainer_version": reading.trainer_version,
+        "layer_ids": [
+            {"ids": None if one.ids is None else list(one.ids), "meaning": text}
+            for one, text in zip(reading.id_readings, ids, strict=True)
+        ],
+        "flags": attrs.asdict(reading.math),
+        "vocab_encoding": reading.draft.vocab_encoding.value,
+        "config": dict(reading.draft.config),
+        "tensors": {
+            name: {"dtype": tensor.dtype, "shape": list(tensor.shape)} for name, tensor in reading.draft.tensors.items()
+        },
+        "findings": [finding_data(finding) for finding in reading.findings],
+    }

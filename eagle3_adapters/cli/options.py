@@ -1,0 +1,39 @@
+"""Owns the options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from eagle3_adapters.boundaries import Ids
+from eagle3_adapters.pair import AUTO
+
+
+class BoundariesType(click.ParamType[Ids]):
+    """``0,3,31``."""
+
+    name = "K,K,K"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Ids:
+        """Numbers separated by commas."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            return tuple(int(part) for part in str(value).split(","))
+        except ValueError:
+            self.fail(f"{value!r} is not a list of numbers such as 0,3,31", param, ctx)
+
+
+adapter_option: Callable[[Any], Any] = click.option(
+    "--adapter", default=AUTO, show_default=True, metavar="NAME", help="Adapter of the target's architecture."
+)
+format_option: Callable[[Any], Any] = click.option(
+    "--format", "format_", default=AUTO, show_default=True, metavar="NAME", help="Trainer's format of the draft."
+)
+boundaries_option: Callable[[Any], Any] = click.option(
+    "--boundaries",
+    type=BoundariesType(),
+    help="Boundary of each column block of fc, in their order; overrides what the layer ids mean.",
+)

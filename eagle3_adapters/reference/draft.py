@@ -1,0 +1,157 @@
+"""A plain PyTorch EAGLE-3 draft: one Llama-shaped decoder layer over the concatenated states of a target.
+
+It is written to be read and to be compared with: no fused kernel, one code path for training and for evaluation, and
+parameter names equal to the canonical names of an EAGLE-3 checkpoint. The forward follows SGLang's
+``LlamaForCausalLMEagle3`` and, for ``norm_before_residual``, speculators' ``Eagle3DraftModel``.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from eagle3_adapters.reference.layers import GatedMLP, RMSNorm, Rotary, UnrolledAttention
+from eagle3_adapters.values import DraftMath
+
+
+class DraftLayer(nn.Module):
+    """The draft's decoder layer: attention reads embedding and hidden state side by side."""
+
+    def __init__(
+        self,
+        *,
+        hidden_size: int,
+        intermediate_size: int,
+        num_heads: int,
+        num_kv_heads: int,
+        head_dim: int,
+        rms_norm_eps: float,
+        math: DraftMath,
+    ) -> None:
+        super().__init__()
+        self.math = math
+        self.input_layernorm = RMSNorm(hidden_size, rms_norm_eps)
+        self.hidden_norm = RMSNorm(hidden_size, rms_norm_eps)
+        self.post_attention_layernorm = RMSNorm(hidden_size, rms_norm_eps)
+        self.self_attn = UnrolledAttention(
+            input_size=2 * hidden_size,
+            hidden_size=hidden_size,
+            num_heads=num_heads,
+            num_kv_heads=num_kv_heads,
+            head_dim=head_dim,
+        )
+        self.mlp = GatedMLP(hidden_size, intermediate_size)
+
+    def forward(self, embedded: Tensor, hidden: Tensor, rotary: Rotary, cache: list[tuple[Tensor, Tensor]]) -> Tensor:
+        """One step for every row; ``embedded``, ``hidden`` and the result are [batch, rows, hidden_size]."""
+        normed = self.hidden_norm(hidden)
+        residual = normed if self.math.norm_before_residual else hidden
+        both = torch.cat([self.input_layernorm(embedded), normed], dim=-1)
+        residual = residual + self.self_attn(both, rotary, cache)
+        output: Tensor = residual + self.mlp(self.post_attention_layernorm(residual))
+        return output
+
+
+class ReferenceDraft(nn.Module):
+    """An EAGLE-3 draft with one decoder layer.
+
+    ``states`` boundaries of a target of width ``target_hidden_size`` are concatenated (in the order in which ``fc`` was
+    trained on them) and mapped to ``hidden_size``. ``draft_vocab_size`` rows of ``lm_head`` stand for as many of the
+    target's ``vocab_size`` ids. The embedding is the target's and is passed to each call.
+    """
+
+    def __init__(
+        self,
+        *,
+        hidden_size: int,
+        target_hidden_size: int,
+        states: int,
+        intermediate_size: int,
+        num_heads: int,
+        num_kv_heads: int,
+        head_dim: int,
+        rms_norm_eps: float,
+        rope_theta: float,
+        vocab_size: int,
+        draft_vocab_size: int,
+        math: DraftMath,
+    ) -> None:
+        if num_heads % num_kv_heads:
+            msg = f"num_heads {num_heads} is no multiple of num_kv_heads {num_kv_heads}"
+            raise ValueError(msg)
+        if draft_vocab_size > vocab_size:
+            msg = f"draft_vocab_size {draft_vocab_size} exceeds vocab_size {vocab_size}"
+            raise ValueError(msg)
+        super().__init__()
+        self.math = math
+        self.states = states
+        self.vocab_size = vocab_size
+        self.rotary = Rotary(head_dim, rope_theta)
+        if math.norm_before_fc:
+            self.input_norm = RMSNorm(states * target_hidden_size, rms_norm_eps)
+        if math.fc_norm:
+            self.fc_norm = nn.ModuleList([RMSNorm(target_hidden_size, rms_norm_eps) for _ in range(states)])
+        self.fc = nn.Linear(states * target_hidden_size, hidden_size, bias=False)
+        layer = DraftLayer(
+            hidden_size=hidden_size,
+            intermediate_size=intermediate_size,
+            num_heads=num_heads,
+            num_kv_heads=num_kv_heads,
+            head_dim=head_dim,
+            rms_norm_eps=rms_norm_eps,
+            math=math,
+        )
+        self.layers = nn.ModuleList([layer])
+        self.norm = RMSNorm(hidden_size, rms_norm_eps)
+        self.lm_head = nn.Linear(hidden_size, draft_vocab_size, bias=False)
+
+    def combine(self, features: Tensor) -> Tensor:
+        """Map concatenated states [batch, rows, states * target_hidden_size] to h⁰ [batch, rows, hidden_size]."""
+        if self.math.norm_before_fc:
+            features = self.input_norm(features)
+        if self.math.fc_norm:
+            chunks = features.chunk(self.states, dim=-1)
+            features = torch.cat([norm(chunk) for norm, chunk in zip(self.fc_norm, chunks, strict=True)], dim=-1)
+        combined: Tensor = self.fc(features)
+        return combined
+
+    def forward(
+        self,
+        features: Tensor,
+        tokens: Tensor,
+        embedding: Tensor,
+        *,
+        steps: int,
+        draft_to_target: Tensor | None = None,
+        bypass_fc: bool = False,
+    ) -> Tensor:
+        """Unroll the draft ``steps`` times from every row at once; logits [steps, batch, rows, draft_vocab_size].
+
+        Row t of ``features`` [batch, rows, states * target_hidden_size] holds the states of position t; at step s it
+        embeds token t + 1 + s and predicts token t + 2 + s. Without ``draft_to_target`` the tokens are teacher-forced:
+        ``tokens`` [batch, rows + steps] (int64). With ``draft_to_target`` [draft_vocab_size] (int64, target id of each
+        draft id) steps after the first embed the draft's own argmax, as in serving: ``tokens`` [batch, rows + 1].
+        ``embedding`` is the target's [vocab_size, hidden_size].
+
+        ``bypass_fc`` takes ``features`` [batch, rows, hidden_size] as h⁰. SGLang does so, silently, whenever the width
+        that it captured equals the draft's. Raises ValueError where ``tokens`` are too few.
+        """
+        rows = features.shape[1]
+        needed = rows + (steps if draft_to_target is None else 1)
+        if tokens.shape[1] < needed:
+            msg = f"tokens: {rows} rows and {steps} steps need {needed} columns, found {tokens.shape[1]}"
+            raise ValueError(msg)
+        hidden = features if bypass_fc else self.combine(features)
+        cache: list[tuple[Tensor, Tensor]] = []
+        logits: list[Tensor] = []
+        for step in range(steps):
+            if step == 0 or draft_to_target is None:
+                chosen = tokens[:, 1 + step : 1 + step + rows]
+            else:
+                chosen = draft_to_target[logits[-1].argmax(-1)]
+            output = self.layers[0](functional.embedding(chosen, embedding), hidden, self.rotary, cache)
+            normed = self.norm(output)
+            logits.append(self.lm_head(normed))
+            hidden = normed if self.math.norm_output else output
+        return torch.stack(logits)

@@ -1,0 +1,1 @@
+"""How the small target and its EAGLE-3 canary draft under ``tests/pairs`` are trained and measured."""

@@ -1,0 +1,39 @@
+"""What the package promises by what it has, and by what it lacks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import sgl_kernel
+import torch
+
+from eagle3_adapters.rehearsal.engine import KERNELS
+
+
+def test_the_reference_kernels_are_the_package_under_test() -> None:
+    assert Path(str(sgl_kernel.__file__)).is_relative_to(KERNELS)
+
+
+def test_another_name_can_be_imported_and_says_its_name_when_called() -> None:
+    from sgl_kernel import top_k_renorm_prob  # noqa: PLC0415
+
+    with pytest.raises(NotImplementedError, match=r"^top_k_renorm_prob$"):
+        top_k_renorm_prob(1, joint=True)
+
+
+def test_a_missing_submodule_is_missing() -> None:
+    """SGLang falls back to a class of its own when `sgl_kernel.scalar_type` is missing, and trips over any stand-in."""
+    with pytest.raises(ModuleNotFoundError, match=r"sgl_kernel\.scalar_type"):
+        import sgl_kernel.scalar_type  # noqa: F401, PLC0415
+
+
+def test_nothing_looks_like_a_build_with_amx_kernels() -> None:
+    """With this name defined, SGLang on a processor with AMX calls compiled kernels that are not here."""
+    assert not hasattr(sgl_kernel, "convert_weight_packed")
+    assert not hasattr(torch.ops.sgl_kernel, "convert_weight_packed")
+
+
+def test_both_attention_kernels_are_operators() -> None:
+    assert callable(torch.ops.sgl_kernel.extend_attention_cpu)
+    assert callable(torch.ops.sgl_kernel.decode_attention_cpu)

@@ -21,19 +21,17 @@ class Convention:
     """A bijection between lists of layer ids and lists of boundaries, for a target of N layers.
 
     ``shift_of(ids, N)`` gives the number that is added to every id: for SGLang's class rules it depends on the whole
-    list. ``choose_shift(boundaries, N)`` gives the shift under which the ids to write mean those boundaries again, or
-    None where no list of ids means them.
+    list. ``write(boundaries, N)`` gives ids that mean those boundaries, or None where no list of ids does.
     """
 
     name: str
     #: One clause for people: what an id names.
     meaning: str
     shift_of: Callable[[Ids, int], int] = attrs.field(repr=False, eq=False)
-    #: Reorders boundaries where the rule reads the order; the identity for most conventions.
     write: Callable[[Ids, int], Ids | None] = attrs.field(repr=False, eq=False)
 
     def to_boundaries(self, ids: Sequence[int], num_layers: int) -> Ids:
-        """Boundaries that ``ids`` name, in the order of ``ids``. No range check: see :func:`check_boundaries`."""
+        """Boundaries that ``ids`` name, in the order of ``ids``. No range check."""
         ids = tuple(ids)
         if not ids:
             raise ConventionError(self.name, ids, "an empty list names no boundary")
@@ -93,7 +91,8 @@ def _gpt_oss_shift(ids: Ids, num_layers: int) -> int:
 def _gpt_oss_write(boundaries: Ids, num_layers: int) -> Ids | None:
     if max(boundaries) == num_layers:
         return boundaries
-    return tuple(k - 1 for k in boundaries)
+    ids = tuple(k - 1 for k in boundaries)
+    return None if max(ids) == num_layers else ids
 
 
 #: gpt_oss.py of SGLang 0.5.17 to 0.5.23, `set_eagle3_layers_to_capture`.

@@ -98,8 +98,7 @@ def read_header(file: Path) -> dict[str, TensorInfo]:
         found = f"{length} bytes of header in a file of {size}"
         raise _fail("checkpoint-unreadable", file, "a safetensors header within the file", found, remedy)
     try:
-        header = dict(json.loads(raw.decode("utf-8"), object_pairs_hook=_reject_duplicates))
-        header.pop("__metadata__", None)
+        header = _header_object(json.loads(raw.decode("utf-8"), object_pairs_hook=_reject_duplicates))
         tensors = {name: _tensor(name, entry, file, 8 + length) for name, entry in header.items()}
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         found = f"{type(error).__name__}: {error}"
@@ -109,6 +108,14 @@ def read_header(file: Path) -> dict[str, TensorInfo]:
             found = f"{tensor.name} ends at byte {tensor.stop}"
             raise _fail("checkpoint-unreadable", file, f"tensors within {size} bytes (truncated?)", found, remedy)
     return tensors
+
+
+def _header_object(header: object) -> dict[str, Any]:
+    if not isinstance(header, dict):
+        msg = "the header is not an object"
+        raise TypeError(msg)
+    header.pop("__metadata__", None)
+    return header
 
 
 def _tensor(name: str, entry: Mapping[str, Any], file: Path, data_start: int) -> TensorInfo:
@@ -133,7 +140,10 @@ def _tensor(name: str, entry: Mapping[str, Any], file: Path, data_start: int) ->
 
 def _check_inside(directory: Path, file: Path) -> None:
     """A link may lead into the same Hub repository's blobs, nowhere else."""
-    real, root = file.resolve(), directory.resolve()
+    try:
+        real, root = file.resolve(), directory.resolve()
+    except RuntimeError as error:  # a link that leads to itself
+        raise _fail("checkpoint-unreadable", file, "a file", str(error), "download the checkpoint again") from error
     blobs = root.parent.parent / "blobs"
     if root not in real.parents and not (root.parent.name == "snapshots" and blobs in real.parents):
         raise _fail("shard-escape", file, f"a file inside {directory}", str(real), "copy the file into the checkpoint")
@@ -237,7 +247,10 @@ def locate(name: str, revision: str | None = None, *, config_only: bool = False)
 
     ``config_only`` fetches no weights. Raises CheckpointError (checkpoint-unreadable) with the Hub's own reason.
     """
-    directory = Path(name).expanduser()
+    try:
+        directory = Path(name).expanduser()
+    except RuntimeError:  # "~nobody": no such user, so it can only be a name
+        directory = Path(name)
     if directory.is_dir():
         return directory
     try:

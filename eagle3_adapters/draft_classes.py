@@ -47,6 +47,12 @@ def owns_embedding(config: Config) -> bool:
     return target_hidden is not None and target_hidden != config.get("hidden_size")
 
 
+def is_optional(name: str) -> bool:
+    """Whether a draft may have a tensor that the class does not need: maps, a copy of the embedding, unread norms."""
+    unread = name.startswith("layers.") and name.endswith(".input_layernorm.weight")
+    return unread or name in (*canonical.VOCABULARY, EMBEDDING)
+
+
 def llama_key_map(draft: DraftModel) -> KeyMap:
     """Canonical names -> parameter names of LlamaForCausalLMEagle3 (its loader stacks q/k/v and gate/up itself)."""
     layers = tuple(

@@ -19,6 +19,11 @@ _NUMBER = r"(0|[1-9][0-9]*)"
 
 def _holes(pattern: str) -> tuple[str, ...]:
     names = tuple(_HOLE.findall(pattern))
+    for part in pattern.split("."):
+        # A hole is a whole dotted part: otherwise two numbers could run together and the way back be lost.
+        if ("{" in part or "}" in part) and not _HOLE.fullmatch(part):
+            msg = f"pattern {pattern!r}: {part!r} is not a placeholder such as {{layer}}"
+            raise KeyMapError(msg)
     if len(set(names)) != len(names):
         msg = f"pattern {pattern!r} names a placeholder twice"
         raise KeyMapError(msg)
@@ -32,9 +37,16 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 
 def _overlap(left: str, right: str) -> bool:
-    """Whether some name matches both patterns. Placeholders stand for digits, so a probe number decides."""
-    a, b = _HOLE.sub("0", left), _HOLE.sub("0", right)
-    return bool(_compile(left).fullmatch(b) or _compile(right).fullmatch(a))
+    """Whether some name matches both patterns: every dotted part must meet its counterpart."""
+    a, b = left.split("."), right.split(".")
+    return len(a) == len(b) and all(map(_parts_meet, a, b))
+
+
+def _parts_meet(left: str, right: str) -> bool:
+    return left == right or any(
+        _HOLE.fullmatch(one) and (_HOLE.fullmatch(other) or re.fullmatch(_NUMBER, other))
+        for one, other in ((left, right), (right, left))
+    )
 
 
 @attrs.frozen
@@ -56,6 +68,9 @@ class Drop:
 
     source: str
     reason: str = attrs.field(validator=attrs.validators.min_len(1))
+
+    def __attrs_post_init__(self) -> None:
+        _holes(self.source)
 
 
 @attrs.frozen

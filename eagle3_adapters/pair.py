@@ -9,7 +9,7 @@ import attrs
 from eagle3_adapters import checkpoint, formats
 from eagle3_adapters.boundaries import Ids
 from eagle3_adapters.errors import FindingsError
-from eagle3_adapters.plan import plan_wiring
+from eagle3_adapters.planning.plan import plan_wiring
 from eagle3_adapters.registry import Adapter, Registry
 from eagle3_adapters.report import Report
 from eagle3_adapters.values import DraftModel, FormatReading, TargetModel
@@ -35,9 +35,9 @@ class Request:
 def read_format(draft: DraftModel, name: str, registry: Registry) -> FormatReading:
     """Read a draft in the named format, or in the one that claims it. Raises FindingsError."""
     if name != AUTO:
-        return registry.format(name).read(draft)
+        return formats.read(draft, registry.format(name))
     installed = (registry.format(registration.name) for registration in registry.formats)
-    return formats.choose(draft, installed).read(draft)
+    return formats.read(draft, formats.choose(draft, installed))
 
 
 def choose_adapter(target: TargetModel, name: str, registry: Registry, report: Report) -> Adapter:

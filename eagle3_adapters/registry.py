@@ -26,8 +26,11 @@ FORMATS = "eagle3_adapters.formats"
 
 #: Wheels of this project for architectures whose adapter is not installed.
 KNOWN_WHEELS: Mapping[str, str] = {
+    "IQuestCoderForCausalLM": "eagle3-adapters-llama",
+    "InternLM3ForCausalLM": "eagle3-adapters-llama",
     "LlamaForCausalLM": "eagle3-adapters-llama",
     "MistralForCausalLM": "eagle3-adapters-llama",
+    "Phi3ForCausalLM": "eagle3-adapters-llama",
     "DeepseekV2ForCausalLM": "eagle3-adapters-deepseek",
     "DeepseekV3ForCausalLM": "eagle3-adapters-deepseek",
     "DeepseekV32ForCausalLM": "eagle3-adapters-deepseek",
@@ -203,7 +206,9 @@ class Registry:
         """Import one format. Raises RegistryError (format-unknown) or PluginLoadError (plugin-broken)."""
         registration = self._named(FORMATS, name)
         loaded = self._load(registration)
-        missing = [attribute for attribute in ("name", "claim", "read") if not hasattr(loaded, attribute)]
+        missing = [
+            attribute for attribute in ("name", "title", "looks_for", "claim", "read") if not hasattr(loaded, attribute)
+        ]
         if missing:
             raise self._broken(registration, f"a format without {', '.join(missing)}")
         format_: Format = loaded  # type: ignore[assignment]  # checked above; a Protocol with data cannot be isinstance'd

@@ -31,6 +31,15 @@ def _ids(values: Sequence[int]) -> array[int]:
     return array("q", values)
 
 
+def _check_range(ids: Sequence[int], size: int) -> None:
+    low, high = min(ids, default=0), max(ids, default=0)
+    if low < 0 or high >= size:
+        where = ids.index(low if low < 0 else high)
+        raise VocabMapError(
+            "vocab-map-range", f"target ids in 0..{size - 1}", f"draft token {where} -> target id {ids[where]}"
+        )
+
+
 @attrs.frozen
 class VocabMap:
     """``target_ids[i]`` is the target token of draft token i: injective, within the target vocabulary."""
@@ -42,12 +51,7 @@ class VocabMap:
         ids, size = self.target_ids, self.target_vocab_size
         if not len(ids):
             raise VocabMapError("vocab-map-length", "at least one draft token", "none")
-        low, high = min(ids), max(ids)
-        if low < 0 or high >= size:
-            where = ids.index(low if low < 0 else high)
-            raise VocabMapError(
-                "vocab-map-range", f"target ids in 0..{size - 1}", f"draft token {where} -> target id {ids[where]}"
-            )
+        _check_range(ids, size)
         if len(set(ids)) != len(ids):
             seen: dict[int, int] = {}
             for draft_id, target_id in enumerate(ids):
@@ -68,7 +72,10 @@ class VocabMap:
                 raise VocabMapError(
                     "vocab-map-unfilled", "offsets of a reduced vocabulary", f"{len(values)} zeros (never filled)"
                 )
-            return cls([i + value for i, value in enumerate(values)], target_vocab_size)
+            ids = [i + value for i, value in enumerate(values)]
+            # Before the array is built: a damaged file can hold numbers that no array takes.
+            _check_range(ids, target_vocab_size)
+            return cls(ids, target_vocab_size)
         if encoding is VocabEncoding.ABSOLUTE:
             return cls(values, target_vocab_size)
         if len(values) != target_vocab_size:

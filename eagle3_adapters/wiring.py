@@ -26,7 +26,9 @@ Transform = Literal["none", "columns", "offsets"]
 class TensorRoute:
     """Where one tensor of the file goes: to a name of SGLang's draft class, or nowhere for a reason."""
 
+    #: Name in the file, and the canonical name (states counted in the trainer's order).
     source: str
+    canonical: str
     target: str | None
     #: Why it is dropped; empty where it is not.
     reason: str = ""

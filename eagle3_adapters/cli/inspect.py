@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+
 import attrs
 import click
 
 from eagle3_adapters import checkpoint
 from eagle3_adapters.boundaries import describe_all
 from eagle3_adapters.cli.options import adapter_option, format_option
-from eagle3_adapters.cli.output import finding_data, json_option, print_json, print_table, stop
+from eagle3_adapters.cli.output import exit_code, finding_data, json_option, print_json, print_table, stop
 from eagle3_adapters.errors import FindingsError
 from eagle3_adapters.pair import choose_adapter, read_format
-from eagle3_adapters.plan import resolve_reading
+from eagle3_adapters.planning.ids import resolve_reading
 from eagle3_adapters.registry import Registry
+from eagle3_adapters.render import write_findings
 from eagle3_adapters.report import Report
 from eagle3_adapters.values import CaptureLayers, FormatReading, IdReading, TargetModel
 
@@ -40,17 +43,19 @@ def inspect(draft: str, target: str | None, adapter: str, format_: str, as_json:
     try:
         registry = Registry.installed()
         reading = read_format(checkpoint.read_draft(checkpoint.locate(draft)), format_, registry)
+        report = Report()
+        report.extend(reading.findings)
         model, capture = None, None
         if target is not None:
             model = checkpoint.read_target(checkpoint.locate(target, config_only=True))
-            chosen = choose_adapter(model, adapter, registry, Report())
+            chosen = choose_adapter(model, adapter, registry, report)
             capture = chosen.ask.capture_layers(target=model)
     except FindingsError as error:
         stop("inspect", error, as_json=as_json)
     ids = [_describe_ids(id_reading, model, capture) for id_reading in reading.id_readings]
     if as_json:
-        print_json("inspect", _data(reading, ids))
-        return
+        print_json("inspect", _data(reading, ids) | {"findings": [finding_data(one) for one in report.findings]})
+        sys.exit(exit_code(report.findings))
     facts = [
         ("format", f"{reading.format}: {'; '.join(reading.evidence)}"),
         *((f"layer ids, reading {number}", text) for number, text in enumerate(ids, 1)),
@@ -67,6 +72,8 @@ def inspect(draft: str, target: str | None, adapter: str, format_: str, as_json:
         ("name", "dtype", "shape"),
         [(tensor.name, tensor.dtype, str(list(tensor.shape))) for tensor in tensors],
     )
+    write_findings(report.findings, sys.stdout)
+    sys.exit(exit_code(report.findings))
 
 
 def _describe_ids(reading: IdReading, target: TargetModel | None, capture: CaptureLayers | None) -> str:

@@ -11,7 +11,7 @@ from eagle3_adapters.boundaries import Ids
 from eagle3_adapters.pair import AUTO
 
 
-class BoundariesType(click.ParamType[Ids]):
+class BoundariesType(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on only
     """``0,3,31``."""
 
     name = "K,K,K"

@@ -6,10 +6,10 @@ Third parties register theirs under the entry-point group ``eagle3_adapters.form
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from eagle3_adapters.errors import Finding, FindingsError, Severity
+from eagle3_adapters.errors import Finding, FindingsError, Severity, UnmappedKeyError
 from eagle3_adapters.values import DraftModel, FormatReading
 
 
@@ -29,56 +29,85 @@ class Format(Protocol):
         """The canonical draft and everything that the dialect leaves unsaid. Raises FindingsError."""
 
 
-def is_eagle3(draft: DraftModel) -> str:
-    """Why a draft is not an EAGLE-3 head, by its tensors; empty where it is one.
+def why_not_eagle3(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """Why tensors (name -> shape) are no EAGLE-3 head; empty where they are one.
 
     An EAGLE-3 head has an ``fc`` that maps n states of the target to its hidden size, and a first layer whose query
     projection (``q_proj``, or ``q_a_proj`` with latent attention) reads twice the hidden size.
     """
-    by_suffix: dict[str, list[tuple[str, tuple[int, ...]]]] = {
-        suffix: [] for suffix in ("fc.weight", "self_attn.q_proj.weight", "self_attn.q_a_proj.weight")
+    joins = {name: shape for name, shape in shapes.items() if _ends(name, "fc.weight")}
+    queries = {
+        name: shape
+        for name, shape in shapes.items()
+        if _ends(name, "self_attn.q_proj.weight") or _ends(name, "self_attn.q_a_proj.weight")
     }
-    for name, tensor in draft.tensors.items():
-        for suffix, found in by_suffix.items():
-            if name == suffix or name.endswith("." + suffix):
-                found.append((name, tensor.shape))
-    if not by_suffix["fc.weight"]:
+    if not joins:
         return "no fc.weight"
-    fc_name, fc_shape = by_suffix["fc.weight"][0]
+    fc_name, fc_shape = next(iter(joins.items()))
     if len(fc_shape) != 2:
         return f"{fc_name} has shape {list(fc_shape)}"
-    queries = by_suffix["self_attn.q_proj.weight"] + by_suffix["self_attn.q_a_proj.weight"]
     if not queries:
         return "no self_attn.q_proj.weight"
-    hidden = fc_shape[0]
-    if all(len(shape) != 2 or shape[1] != 2 * hidden for _, shape in queries):
-        name, shape = queries[0]
-        return f"{name} has shape {list(shape)}, an EAGLE-3 first layer reads {2 * hidden} columns"
+    if all(len(shape) != 2 or shape[1] != 2 * fc_shape[0] for shape in queries.values()):
+        name, shape = next(iter(queries.items()))
+        return f"{name} has shape {list(shape)}, an EAGLE-3 first layer reads {2 * fc_shape[0]} columns"
     return ""
 
 
+def _lacks_only_fc(shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    """A first layer that reads twice what it writes, but no fc: an incomplete head, told with its other tensors."""
+    query = shapes.get("layers.0.self_attn.q_proj.weight", ())
+    output = shapes.get("layers.0.self_attn.o_proj.weight", ())
+    return "fc.weight" not in shapes and query[-1:] == tuple(2 * size for size in output[:1]) and bool(query)
+
+
+def _ends(name: str, suffix: str) -> bool:
+    return name == suffix or name.endswith("." + suffix)
+
+
+def _not_eagle3(draft: DraftModel, reason: str) -> FindingsError:
+    return FindingsError(
+        [
+            Finding(
+                code="not-eagle3",
+                severity=Severity.ERROR,
+                where=str(draft.path),
+                expected="an EAGLE-3 head: fc [h, n*h] and a first layer that reads 2h",
+                found=reason,
+                remedy="use --speculative-algorithm EAGLE or NEXTN without --eagle3-adapter for other heads",
+            )
+        ]
+    )
+
+
+def read(draft: DraftModel, format_: Format) -> FormatReading:
+    """Read a draft, and check by its canonical names that it is an EAGLE-3 head. Raises FindingsError (not-eagle3)."""
+    reading = format_.read(draft)
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, tensor in reading.draft.tensors.items():
+        try:
+            canonical = reading.keys.apply(name)
+        except UnmappedKeyError:
+            continue  # told with all the other tensors
+        if isinstance(canonical, str):
+            shapes[canonical] = tensor.shape
+    reason = why_not_eagle3(shapes)
+    if reason and not _lacks_only_fc(shapes):
+        raise _not_eagle3(draft, reason)
+    return reading
+
+
 def choose(draft: DraftModel, formats: Iterable[Format]) -> Format:
-    """The one format that claims a draft. Raises FindingsError: not-eagle3, format-unknown, format-ambiguous."""
-    reason = is_eagle3(draft)
-    if reason:
-        raise FindingsError(
-            [
-                Finding(
-                    code="not-eagle3",
-                    severity=Severity.ERROR,
-                    where=str(draft.path),
-                    expected="an EAGLE-3 head: fc [h, n*h] and a first layer that reads 2h",
-                    found=reason,
-                    remedy="use --speculative-algorithm EAGLE or NEXTN without --eagle3-adapter for other heads",
-                )
-            ]
-        )
+    """The one format that claims a draft. Raises FindingsError: not-eagle3, format-unknown or format-ambiguous."""
     candidates = tuple(formats)
     claims = {format_.name: format_.claim(draft) for format_ in candidates}
     claimed = [format_ for format_ in candidates if claims[format_.name]]
     if len(claimed) == 1:
         return claimed[0]
     if not claimed:
+        reason = why_not_eagle3({name: tensor.shape for name, tensor in draft.tensors.items()})
+        if reason:
+            raise _not_eagle3(draft, reason)
         looked = "; ".join(f"{format_.name}: {format_.looks_for}" for format_ in candidates)
         found = f"architectures {draft.config.get('architectures')!r}, config keys {sorted(draft.config)[:8]}"
         raise FindingsError(

@@ -11,7 +11,7 @@ import attrs
 
 from eagle3_adapters import canonical
 from eagle3_adapters.boundaries import OUTPUT_OF_LAYER
-from eagle3_adapters.errors import Finding, Severity
+from eagle3_adapters.errors import Finding, FindingsError, Severity
 from eagle3_adapters.formats.ids import IDS, layer_ids
 from eagle3_adapters.keymap import KeyMap, Rename
 from eagle3_adapters.values import Config, DraftMath, DraftModel, FormatReading, IdReading
@@ -59,7 +59,22 @@ class SglangFormat:
     def read(self, draft: DraftModel) -> FormatReading:
         """The canonical draft; ids by SGLang's class rule, with the older reading beside it."""
         config = draft.config
-        nested = config.get("eagle_config") or {}
+        nested = config.get("eagle_config")
+        if nested is None:
+            nested = {}
+        if not isinstance(nested, dict):
+            raise FindingsError(
+                [
+                    Finding(
+                        code="config-unreadable",
+                        severity=Severity.ERROR,
+                        where=f"{draft.config_file}: eagle_config",
+                        expected="an object",
+                        found=repr(nested),
+                        remedy=f'write "eagle_config": {{"{IDS}": [id, id, id]}}',
+                    )
+                ]
+            )
         where = f"{draft.config_file}: eagle_config.{IDS}"
         findings: list[Finding] = []
         ids = layer_ids(nested, IDS, f"{draft.config_file}: eagle_config")

@@ -82,6 +82,18 @@ class Observer:
         self._called = False
 
     def __enter__(self) -> Self:
+        try:
+            self._hook()
+        except BaseException:
+            self._unhook()
+            raise
+        return self
+
+    def _unhook(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def _hook(self) -> None:
         site = self._plan.capture
         layers = compat.at(compat.at(self._model, site.body), site.layers)
         for boundary in self._plan.boundaries:
@@ -92,13 +104,11 @@ class Observer:
             self._handles.append(layers[boundary].register_forward_pre_hook(self._snapshot(boundary), with_kwargs=True))
         processor = compat.at(self._model, site.logits_processor)
         self._handles.append(processor.register_forward_pre_hook(self._capture, with_kwargs=True))
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for handle in self._handles:
-            handle.remove()
+        self._unhook()
 
     def _snapshot(self, boundary: int) -> Callable[..., None]:
         def hook(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: ANN401 - SGLang's layer

@@ -117,6 +117,11 @@ def _register(path: str, function: Callable[..., Any], kind: str) -> None:
     hook_registry().register(path, function, types[kind])
 
 
+def child_paths(draft_class: str, version: str) -> tuple[str, ...]:
+    """Every path that is hooked in a child which serves a draft of this class."""
+    return (*(seam(name, version).path for name in CHILD_SEAMS), DRAFT_LOADERS[draft_class])
+
+
 def missing_hooks(paths: tuple[str, ...]) -> tuple[str, ...]:
     """Paths whose hook SGLang did not apply: it only logs a hook that failed."""
     applied = hook_registry()._patched  # noqa: SLF001 - the only record of what was applied

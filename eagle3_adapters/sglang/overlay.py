@@ -6,6 +6,7 @@ names an architecture that no SGLang knows: a process without this package dies 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -51,14 +52,9 @@ def store(plan: WiringPlan, cache: Path) -> Path:
                     stream.write(text)
                     stream.flush()
                     os.fsync(stream.fileno())
-            if directory.exists():  # damaged: its name is the fingerprint of other contents
-                shutil.rmtree(directory)
-            temporary.rename(directory)
-        except OSError:
+            _put(temporary, directory, contents)
+        finally:
             shutil.rmtree(temporary, ignore_errors=True)
-            # Another server may have stored the same plan in the meantime.
-            if not _holds(directory, contents):
-                raise
     except OSError as error:
         raise WiringRefusedError(
             [
@@ -75,8 +71,26 @@ def store(plan: WiringPlan, cache: Path) -> Path:
     return directory
 
 
+def _put(temporary: Path, directory: Path, contents: dict[str, str]) -> None:
+    """Rename into place; a complete entry of another server is never touched: its children may be opening it."""
+    try:
+        temporary.rename(directory)
+    except OSError:
+        if _holds(directory, contents):
+            return
+        # Damaged. Out of the way by a rename, which one of several servers wins.
+        with tempfile.TemporaryDirectory(prefix=".damaged.", dir=directory.parent) as aside:
+            with contextlib.suppress(FileNotFoundError):
+                directory.rename(Path(aside) / directory.name)
+            try:
+                temporary.rename(directory)
+            except OSError:
+                if not _holds(directory, contents):
+                    raise
+
+
 def _holds(directory: Path, contents: dict[str, str]) -> bool:
     return all(
-        (directory / name).is_file() and (directory / name).read_text(encoding="utf-8") == text
+        (directory / name).is_file() and (directory / name).read_bytes() == text.encode()
         for name, text in contents.items()
     )

@@ -6,7 +6,9 @@ SGLang only logs what an entry function raises, so nothing here may fail: faults
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from eagle3_adapters.sglang import compat, parent
 
@@ -26,11 +28,17 @@ def _register_child(plan_file: Path, version: str) -> None:
     # Late: the launching process has no use for them.
     from eagle3_adapters.sglang.capture import TargetCapture  # noqa: PLC0415
     from eagle3_adapters.sglang.draft import DraftLoader, around_config_draft_model  # noqa: PLC0415
+    from eagle3_adapters.sglang.refuse import check_child_hooks  # noqa: PLC0415
     from eagle3_adapters.wiring import WiringPlan  # noqa: PLC0415
+
+    def around_config(original: Callable[..., Any], config: Any) -> Any:  # noqa: ANN401 - SGLang ships no types
+        # The first of our hooks that a child runs; were it the missing one, the private architecture stops SGLang.
+        check_child_hooks(plan.draft_class)
+        return around_config_draft_model(original, config)
 
     plan = WiringPlan.from_json(plan_file.read_text(encoding="utf-8"))
     capture, loader = TargetCapture(plan), DraftLoader(plan)
-    compat.hook("draft-config", around_config_draft_model, "AROUND", version)
+    compat.hook("draft-config", around_config, "AROUND", version)
     compat.hook("capture", capture.after_configure, "AFTER", version)
     compat.hook("model-load", capture.after_load_model, "AFTER", version)
     compat.hook_loader(plan.draft_class, loader.around_load_weights)

@@ -60,7 +60,7 @@ def parse_boundaries(text: str, where: str) -> Ids:
                     where=where,
                     expected="numbers separated by commas, as in 0,3,31",
                     found=repr(text),
-                    remedy=f"{where} 0,3,31",
+                    remedy=f"{where}{' ' if where.startswith('-') else '='}0,3,31",
                 )
             ]
         ) from error

@@ -22,7 +22,7 @@ class Clock:
 
     def say(self, message: str) -> None:
         """Print one progress line at once."""
-        print(f"[{self.elapsed():6.1f} s] {message}", flush=True)  # noqa: T201 - progress is for a person
+        print(f"[{self.elapsed():6.1f} s] {message}", flush=True)
 
 
 def scheduled(optimizer: torch.optim.Optimizer, *, peak: float, steps: int, seconds: float) -> Iterator[int]:

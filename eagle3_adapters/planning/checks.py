@@ -69,7 +69,7 @@ def sizes(target: TargetModel, draft: DraftModel, report: Report) -> None:
 
 
 def boundaries_possible(
-    boundaries: Ids, where: str, target: TargetModel, capture: CaptureLayers, report: Report
+    boundaries: Ids, where: str, target: TargetModel, capture: CaptureLayers, report: Report, *, default: bool
 ) -> None:
     """Within 0..N, distinct, and deliverable by the class."""
     n = target.num_layers
@@ -85,9 +85,8 @@ def boundaries_possible(
         )
         return
     if len(set(boundaries)) != len(boundaries):
-        degenerate = n < 6
         report.error(
-            "layer-ids-degenerate" if degenerate else "layer-ids-duplicate",
+            "layer-ids-degenerate" if default else "layer-ids-duplicate",
             where,
             "distinct boundaries",
             str(list(boundaries)),
@@ -169,9 +168,18 @@ def flags_match_tensors(reading: FormatReading, report: Report) -> DraftMath:
 
 
 def tensors_complete(
-    draft: DraftModel, shapes: Mapping[str, draft_classes.Shape], optional: set[str], report: Report
+    draft: DraftModel,
+    shapes: Mapping[str, draft_classes.Shape],
+    *,
+    states_known: bool,
+    excused: set[str],
+    report: Report,
 ) -> None:
-    """Exactly the tensors that the class needs, in exactly their shapes."""
+    """Exactly the tensors that the class needs, in exactly their shapes.
+
+    ``excused`` were told elsewhere. Where the number of states is not known, tensors whose shape hangs on it are not
+    judged: that it is unknown was told.
+    """
     for name, shape in shapes.items():
         tensor = draft.tensors.get(name)
         if tensor is None:
@@ -183,7 +191,7 @@ def tensors_complete(
                 why="SGLang would serve with random numbers in its place",
                 remedy="export the draft again with its trainer's own export",
             )
-        elif tensor.shape != shape:
+        elif tensor.shape != shape and (states_known or not _hangs_on_states(name)):
             report.error(
                 "weight-shape",
                 f"{draft.path}: {name}",
@@ -192,7 +200,8 @@ def tensors_complete(
                 remedy=f"correct {draft.config_file} (sizes, heads, head_dim) or export the draft again",
             )
     for name in draft.tensors:
-        if name not in shapes and name not in optional:
+        known = name in shapes or name in excused or draft_classes.is_optional(name)
+        if not known and (states_known or not _hangs_on_states(name)):
             report.error(
                 "weight-unmapped",
                 f"{draft.path}: {name}",
@@ -201,6 +210,10 @@ def tensors_complete(
                 why="SGLang would drop it in silence",
                 remedy="name the format that wrote it: --eagle3-format NAME",
             )
+
+
+def _hangs_on_states(name: str) -> bool:
+    return name == "fc.weight" or name.startswith(("fc_norm.", "input_norm."))
 
 
 def rope(target: TargetModel, config: Mapping[str, Any], where: object, report: Report) -> None:

@@ -1,0 +1,1 @@
+"""The decisions, without torch or SGLang: (target, adapter, format reading) -> wiring plan and findings."""

@@ -1,0 +1,125 @@
+"""Owns which boundaries a draft reads: from its ids, its format's default or the user, checked against fc's columns."""
+
+from __future__ import annotations
+
+from eagle3_adapters.boundaries import Ids, describe_all
+from eagle3_adapters.errors import ConventionError
+from eagle3_adapters.planning import checks
+from eagle3_adapters.report import Report
+from eagle3_adapters.values import CaptureLayers, DraftModel, FormatReading, IdReading, TargetModel
+
+
+def resolve_reading(reading: IdReading, target: TargetModel, capture: CaptureLayers) -> Ids:
+    """Boundaries of one reading of the ids, in the order of the file's list. Raises ConventionError."""
+    if reading.ids is None:
+        return capture.default if reading.default is None else reading.default(target.num_layers)
+    return (reading.convention or capture.id_rule).to_boundaries(reading.ids, target.num_layers)
+
+
+def states_of(target: TargetModel, draft: DraftModel, report: Report) -> int | None:
+    """Number of states that fc reads, by its columns."""
+    fc = draft.tensors.get("fc.weight")
+    if fc is None:
+        return None  # weight-missing is told where all shapes are known
+    columns = fc.shape[-1] if fc.shape else 0
+    states, rest = divmod(columns, target.hidden_size)
+    if rest or not states:
+        report.error(
+            "aux-count",
+            f"{draft.path}: fc.weight",
+            f"a multiple of {target.hidden_size} columns, the hidden size of {target.path}",
+            f"{columns} columns",
+            remedy="check that this draft was trained for this target",
+        )
+        return None
+    if columns == draft.config["hidden_size"]:
+        report.error(
+            "fc-bypass",
+            f"{draft.path}: fc.weight",
+            f"more columns than the draft's hidden size of {columns}",
+            f"{states} state(s), as wide as the embedding: SGLang skips fc there",
+            why="measured: accept length 1.33 instead of 2.63",
+            remedy="this draft cannot be served with its training-time math yet",
+        )
+    return states
+
+
+def listed_boundaries(
+    reading: FormatReading,
+    target: TargetModel,
+    capture: CaptureLayers,
+    override: Ids | None,
+    states: int | None,
+    report: Report,
+) -> Ids | None:
+    """Boundary of each column block of fc, in the order of the blocks."""
+    if override is not None:
+        listed, where, default = override, "--eagle3-boundaries", False
+    else:
+        default = reading.id_readings[0].ids is None
+        where = reading.ids_where
+        resolved = _read_ids(reading, target, capture, report)
+        if resolved is None:
+            return None
+        listed = resolved if reading.listed_order else tuple(sorted(resolved))
+    checks.boundaries_possible(listed, where, target, capture, report, default=default)
+    if states is not None and states != len(listed):
+        report.error(
+            "aux-count",
+            where,
+            f"{states} states, as fc.weight has columns for",
+            f"{len(listed)} boundaries {list(listed)}",
+            why="fc would read another number of states than it was trained on",
+            remedy="name one boundary for each: --eagle3-boundaries " + ",".join("K" * states),
+        )
+        return None
+    return listed
+
+
+def _read_ids(reading: FormatReading, target: TargetModel, capture: CaptureLayers, report: Report) -> Ids | None:
+    """The declared reading, with a finding where another reading gives another plan."""
+    candidates: list[tuple[IdReading, Ids]] = []
+    for id_reading in reading.id_readings:
+        try:
+            candidates.append((id_reading, resolve_reading(id_reading, target, capture)))
+        except ConventionError as error:
+            report.error("layer-ids-out-of-range", reading.ids_where, "ids with a meaning", str(error))
+            return None
+    declared = candidates[0][1]
+    others = [candidate for candidate in candidates[1:] if set(candidate[1]) != set(declared)]
+    if others:
+        lines = [
+            f"{list(k)} = {describe_all(k, target.num_layers)} ({candidate.meaning}): "
+            f"--eagle3-boundaries {','.join(map(str, k))}"
+            for candidate, k in (candidates[0], *others)
+        ]
+        tell = report.warning if reading.first_reading_decides else report.error
+        tell(
+            "layer-ids-reading" if reading.first_reading_decides else "format-ambiguous",
+            reading.ids_where,
+            "ids with one meaning",
+            f"{len(lines)} readings: " + "; ".join(lines),
+            why="a state one layer off is served without a word and accepts little",
+            remedy=("the first is used; select another" if reading.first_reading_decides else "select one")
+            + " with the option printed beside it",
+        )
+    if candidates[0][0].ids is None:
+        report.info(
+            "layer-ids-missing",
+            reading.ids_where,
+            "layer ids",
+            f"none; the default that this format trains with: {list(declared)} = "
+            f"{describe_all(declared, target.num_layers)}",
+        )
+    return declared
+
+
+def tell_order(order: Ids, where: str, listed: Ids, report: Report) -> None:
+    """Say that column blocks of fc are reordered, where they are."""
+    if order != tuple(range(len(order))):
+        report.info(
+            "layer-ids-unordered",
+            where,
+            "ascending boundaries, the order in which SGLang concatenates",
+            f"{list(listed)}; column blocks of fc reordered {list(order)}",
+        )

@@ -1,0 +1,141 @@
+"""Owns the decisions: (target, adapter, format reading) -> wiring plan and findings. Pure, without torch or SGLang."""
+
+from __future__ import annotations
+
+import attrs
+
+from eagle3_adapters import draft_classes
+from eagle3_adapters.boundaries import Ids
+from eagle3_adapters.keymap import KeyMap
+from eagle3_adapters.planning import checks
+from eagle3_adapters.planning.engine_config import engine_config
+from eagle3_adapters.planning.ids import listed_boundaries, states_of, tell_order
+from eagle3_adapters.planning.routes import canonical_draft, routes_of, unfilled_parameters
+from eagle3_adapters.planning.vocabulary import head_rows_of, read_map
+from eagle3_adapters.registry import Adapter
+from eagle3_adapters.report import Report
+from eagle3_adapters.values import CaptureLayers, DraftModel, FormatReading, TargetModel
+from eagle3_adapters.wiring import Planning, WiringPlan
+
+
+def plan_wiring(
+    *,
+    target: TargetModel,
+    reading: FormatReading,
+    adapter: Adapter,
+    engine: str,
+    boundaries: Ids | None = None,
+) -> Planning:
+    """The plan of one pair. ``boundaries`` overrides the file's ids: one for each column block of fc, in their order.
+
+    Every fault that can be seen is reported; the plan is there only where none of them is an error.
+    """
+    report = Report()
+    report.extend(reading.findings)
+    capture: CaptureLayers = adapter.ask.capture_layers(target=target)
+    draft, keys = canonical_draft(reading, report)
+    reading = attrs.evolve(reading, draft=draft)
+    if not checks.config_complete(draft, report):
+        return Planning(findings=report.findings, plan=None)
+    checks.sizes(target, draft, report)
+    checks.rope(target, draft.config, draft.config_file, report)
+    told = checks.extra_tensors(draft, report)
+    math = checks.flags_match_tensors(reading, report)
+    draft_class = draft_classes.class_of(draft)
+    if draft_class is None:
+        report.error(
+            "draft-architecture",
+            str(draft.path),
+            "a Llama-shaped draft",
+            "latent (MLA) attention",
+            remedy="not served by this version",
+        )
+        return Planning(findings=report.findings, plan=None)
+    checks.math_served(attrs.evolve(reading, math=math), draft_class.math, report)
+    if draft.config.get("use_aux_hidden_state") is False:
+        report.error(
+            "aux-disabled",
+            f"{draft.config_file}: use_aux_hidden_state",
+            "true",
+            "false: the draft reads the target's last normed state",
+            remedy="this draft cannot be served with its training-time math yet",
+        )
+    states = states_of(target, draft, report)
+    listed = listed_boundaries(reading, target, capture, boundaries, states, report)
+    vocabulary = read_map(draft, adapter, report)
+    head_rows = head_rows_of(draft, vocabulary, target, report)
+    num_layers = _depth(draft, report)
+    shapes = draft_classes.llama_shapes(
+        draft.config, num_layers=num_layers, states=states or len(listed or ()) or 1, math=math, head_rows=head_rows
+    )
+    checks.tensors_complete(draft, shapes, states_known=states is not None, excused=told, report=report)
+    _embedding(reading, report)
+    key_map: KeyMap | None = adapter.ask.weight_key_map(draft=draft)
+    if report.failed() or listed is None or states is None or key_map is None:
+        return Planning(findings=report.findings, plan=None)
+
+    ascending = tuple(sorted(listed))
+    order = tuple(listed.index(k) for k in ascending)
+    tell_order(order, reading.ids_where, listed, report)
+    routes = routes_of(keys, key_map, order, draft.vocab_encoding, report)
+    plan = WiringPlan(
+        adapter=adapter.registration.name,
+        adapter_origin=adapter.registration.origin,
+        format=reading.format,
+        engine=engine,
+        target_path=target.path,
+        target_architecture=target.architecture,
+        num_layers=target.num_layers,
+        draft_path=draft.path,
+        draft_class=draft_class.name,
+        boundaries=ascending,
+        column_order=order,
+        state_width=target.hidden_size,
+        routes=routes,
+        unfilled=unfilled_parameters(draft, num_layers, head_rows),
+        vocab_encoding=None if vocabulary is None else draft.vocab_encoding,
+        target_vocab_size=target.vocab_size,
+        draft_vocab_size=head_rows or target.vocab_size,
+        math=math,
+        capture=capture.site,
+        embed=adapter.ask.embed_capture(target=target),
+        config=engine_config(draft, target, capture, ascending, num_layers, head_rows, math, draft_class.name),
+    )
+    return Planning(findings=report.findings, plan=None if report.failed() else plan)
+
+
+def _depth(draft: DraftModel, report: Report) -> int:
+    """Layers present; the config is corrected to them."""
+    layers = sorted({int(name.split(".")[1]) for name in draft.tensors if name.startswith("layers.")})
+    depth = len(layers) or 1
+    if layers and layers[-1] != depth - 1:
+        report.error(
+            "weight-missing",
+            f"{draft.path}: layers.{layers[-1]}",
+            f"layers numbered from 0 to {depth - 1}",
+            f"numbers up to {layers[-1]}",
+            remedy="export the draft again with its trainer's own export",
+        )
+    declared = draft.config.get("num_hidden_layers")
+    if declared != depth:
+        report.info(
+            "draft-depth",
+            f"{draft.config_file}: num_hidden_layers",
+            f"{depth}, the layers that have tensors",
+            f"{declared}; set to {depth}",
+            why="SGLang would build the others with random weights",
+        )
+    return depth
+
+
+def _embedding(reading: FormatReading, report: Report) -> None:
+    draft = reading.draft
+    if reading.embedding_trained and not draft_classes.owns_embedding(draft.config):
+        report.error(
+            "trained-embedding",
+            f"{draft.config_file}: embed_requires_grad",
+            "the target's embedding, which SGLang puts in its place",
+            "an embedding of the draft's own",
+            why="the trained embedding would be overwritten",
+            remedy="this draft cannot be served with its training-time math yet",
+        )

@@ -1,0 +1,869 @@
+"""One row for each way in which a pair can be wrong, with its near miss; then what a right pair's plan says."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import json
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from support.checkpoints import (
+    DRAFT_VOCAB,
+    HEAD_DIM,
+    HEADS,
+    HIDDEN,
+    INNER,
+    TARGET_IDS,
+    VOCAB,
+    Array,
+    draft_tensors,
+    sglang_config,
+    speculators_config,
+    target_config,
+    write_draft,
+    write_safetensors,
+    write_target,
+)
+from support.plugin_rules import architecture, registry
+
+from eagle3_adapters import draft_classes, pair, vocab
+from eagle3_adapters.boundaries import DEEPSEEK_RULE, GPT_OSS_RULE, OUTPUT_OF_LAYER
+from eagle3_adapters.errors import Severity
+from eagle3_adapters.formats.ids import IDS
+from eagle3_adapters.pair import AUTO, Request, plan_pair
+from eagle3_adapters.planning import checks, plan, routes, vocabulary
+from eagle3_adapters.planning import ids as planned_ids
+from eagle3_adapters.wiring import Planning, WiringPlan
+
+E, W, I = Severity.ERROR, Severity.WARNING, Severity.INFO  # noqa: E741 - the letters of findings.md
+SGLANG, SPECULATORS = "sglang", "speculators"
+ENGINE = "0.5.23"
+REGISTRY = registry()
+
+
+@attrs.define
+class Pair:
+    """A correct pair, to be spoilt: boundaries 2, 4, 5 (sglang) or 0, 2, 5 (speculators) of 8 layers."""
+
+    base: str
+    target: dict[str, Any]
+    config: dict[str, Any]
+    tensors: dict[str, Array]
+    #: A second file of the draft.
+    second: dict[str, Array] = attrs.field(factory=dict)
+    adapter: str = AUTO
+    format: str = AUTO
+    boundaries: tuple[int, ...] | None = None
+    draft_is_target: bool = False
+
+    @classmethod
+    def correct(cls, base: str) -> Pair:
+        config = sglang_config() if base == SGLANG else speculators_config()
+        target = target_config(architectures=[architecture(OUTPUT_OF_LAYER.name)])
+        return cls(base, target, config, draft_tensors())
+
+    def plan(self) -> Planning:
+        with tempfile.TemporaryDirectory() as name:
+            return self.plan_in(Path(name))
+
+    def plan_in(self, directory: Path) -> Planning:
+        target = write_target(directory / "target", self.target)
+        draft = write_draft(directory / "draft", self.config, self.tensors)
+        if self.second:
+            write_safetensors(draft / "second.safetensors", self.second)
+        request = Request(
+            target=str(target),
+            draft=str(target if self.draft_is_target else draft),
+            adapter=self.adapter,
+            format=self.format,
+            boundaries=self.boundaries,
+        )
+        return plan_pair(request, REGISTRY, ENGINE)
+
+
+Step = Callable[[Pair], None]
+
+
+def layer(**changes: Any) -> Step:
+    """Fields of the draft's decoder layer, wherever the base keeps them."""
+
+    def step(p: Pair) -> None:
+        (p.config if p.base == SGLANG else p.config["transformer_layer_config"]).update(changes)
+
+    return step
+
+
+def top(**changes: Any) -> Step:
+    return lambda p: p.config.update(changes)
+
+
+def nested(**changes: Any) -> Step:
+    return lambda p: p.config["eagle_config"].update(changes)
+
+
+def target(**changes: Any) -> Step:
+    return lambda p: p.target.update(changes)
+
+
+def no_key(*keys: str) -> Step:
+    def step(p: Pair) -> None:
+        for key in keys:
+            del p.config[key]
+
+    return step
+
+
+def ids(*boundaries: int) -> Step:
+    """Ids that mean these boundaries to the base, on a target whose ids name outputs."""
+
+    def step(p: Pair) -> None:
+        if p.base == SGLANG:
+            p.config["eagle_config"][IDS] = [k - 1 for k in boundaries]
+        else:
+            p.config[IDS] = list(boundaries)
+
+    return step
+
+
+def no_ids(p: Pair) -> None:
+    del (p.config["eagle_config"] if p.base == SGLANG else p.config)[IDS]
+
+
+def tensor(name: str, *shape: int, dtype: str = "F32", values: Any = 0.5) -> Step:
+    return lambda p: p.tensors.update({name: Array(dtype, shape, values)})
+
+
+def d2t(values: list[int] | tuple[int, ...], dtype: str = "I64") -> Step:
+    return tensor("d2t", len(values), dtype=dtype, values=values)
+
+
+def t2d(chosen: tuple[int, ...], size: int = VOCAB) -> Step:
+    return tensor("t2d", size, dtype="BOOL", values=[i in chosen for i in range(size)])
+
+
+def without(*names: str) -> Step:
+    def step(p: Pair) -> None:
+        for name in names:
+            del p.tensors[name]
+
+    return step
+
+
+def asked(**changes: Any) -> Step:
+    """What the user asks for beside the two names."""
+
+    def step(p: Pair) -> None:
+        for name, value in changes.items():
+            setattr(p, name, value)
+
+    return step
+
+
+def own_format(p: Pair) -> None:
+    p.format = p.base
+
+
+def second_file(*names: str, keep: bool) -> Step:
+    def step(p: Pair) -> None:
+        p.second.update({name: p.tensors[name] if keep else p.tensors.pop(name) for name in names})
+
+    return step
+
+
+def then(*steps: Step) -> Step:
+    def step(p: Pair) -> None:
+        for one in steps:
+            one(p)
+
+    return step
+
+
+def nothing(p: Pair) -> None:
+    """The correct pair itself is the near miss."""
+
+
+def offsets(target_ids: tuple[int, ...]) -> list[int]:
+    return [target_id - i for i, target_id in enumerate(target_ids)]
+
+
+def states(count: int, width: int = HIDDEN) -> Step:
+    return tensor("fc.weight", HIDDEN, count * width)
+
+
+FULL_VOCABULARY = then(tensor("lm_head.weight", VOCAB, HIDDEN), top(draft_vocab_size=VOCAB))
+#: A second decoder layer reads one width and, in SGLang's class, norms no embedding.
+SECOND_LAYER = then(
+    *(
+        tensor(name.replace("layers.0", "layers.1"), *(HIDDEN if size == 2 * HIDDEN else size for size in shape))
+        for name, shape in ((name, tensor.shape) for name, tensor in draft_tensors().items())
+        if name.startswith("layers.0.self_attn") or name.endswith("hidden_norm.weight") or "post_attention" in name
+    ),
+    *(
+        tensor(f"layers.1.mlp.{name}.weight", *shape)
+        for name, shape in (
+            ("gate_proj", (INNER, HIDDEN)),
+            ("up_proj", (INNER, HIDDEN)),
+            ("down_proj", (HIDDEN, INNER)),
+        )
+    ),
+    layer(num_hidden_layers=2),
+)
+FC_NORMS = then(*(tensor(f"fc_norm.{state}.weight", HIDDEN) for state in range(3)))
+INPUT_NORM = tensor("input_norm.weight", 3 * HIDDEN)
+FC_BIAS = then(layer(bias=True), tensor("fc.bias", HIDDEN))
+LATENT = then(
+    without(*(f"layers.0.self_attn.{part}_proj.weight" for part in "qkv")),
+    tensor("layers.0.self_attn.q_a_proj.weight", 4, 2 * HIDDEN),
+    tensor("layers.0.self_attn.q_a_layernorm.weight", 4),
+    tensor("layers.0.self_attn.q_b_proj.weight", HEADS * HEAD_DIM, 4),
+    tensor("layers.0.self_attn.kv_a_proj_with_mqa.weight", 6, 2 * HIDDEN),
+    tensor("layers.0.self_attn.kv_a_layernorm.weight", 4),
+    tensor("layers.0.self_attn.kv_b_proj.weight", HEADS * HEAD_DIM, 4),
+)
+AS_MANY_KV_HEADS = then(
+    layer(num_key_value_heads=HEADS),
+    *(tensor(f"layers.0.self_attn.{part}_proj.weight", HEADS * HEAD_DIM, 2 * HIDDEN) for part in "kv"),
+)
+
+
+def other_width(width: int, count: int) -> Step:
+    """A target of another hidden size: the draft keeps an embedding of its own."""
+    return then(
+        target(hidden_size=width),
+        top(target_hidden_size=width),
+        states(count, width),
+        tensor("embed_tokens.weight", VOCAB, HIDDEN),
+    )
+
+
+@attrs.frozen(kw_only=True)
+class Row:
+    """A fault, what must be found, and the nearest pair that must not be found so."""
+
+    name: str
+    code: str
+    severity: Severity
+    plant: Step
+    near: Step
+    #: What the fault is made of: two faults of one substance cannot be planted beside each other.
+    touches: frozenset[str]
+    bases: tuple[str, ...] = (SGLANG, SPECULATORS)
+    #: Why nothing else can be seen behind it, where that is so.
+    hides: str = ""
+
+
+def row(name: str, code: str, severity: Severity, plant: Step, near: Step, *touches: str, **more: Any) -> Row:
+    return Row(name=name, code=code, severity=severity, plant=plant, near=near, touches=frozenset(touches), **more)
+
+
+ONE = (SGLANG,)
+OTHER = (SPECULATORS,)
+ROWS = (
+    # The pair.
+    row(
+        "the draft is the target",
+        "draft-is-target",
+        E,
+        asked(draft_is_target=True),
+        nothing,
+        hides="there is no draft to look at",
+    ),
+    row(
+        "an adapter of another class",
+        "adapter-mismatch",
+        E,
+        asked(adapter=GPT_OSS_RULE.name),
+        asked(adapter=OUTPUT_OF_LAYER.name),
+        "ids",
+    ),
+    # The config.
+    row(
+        "no epsilon",
+        "config-unreadable",
+        E,
+        layer(rms_norm_eps=None),
+        layer(rms_norm_eps=1),
+        hides="no class can be built from a config with holes",
+    ),
+    row(
+        "a draft of another width",
+        "hidden-size",
+        E,
+        top(target_hidden_size=16),
+        top(target_hidden_size=HIDDEN),
+        "width",
+        "fc",
+        "embedding",
+    ),
+    row(
+        "a null target width",
+        "hidden-size",
+        I,
+        top(target_hidden_size=None),
+        top(target_hidden_size=HIDDEN),
+        "width",
+    ),
+    row(
+        "another vocabulary",
+        "vocab-size",
+        E,
+        layer(vocab_size=VOCAB + 1),
+        then(layer(vocab_size=64), target(vocab_size=64), t2d(TARGET_IDS, 64)),
+        "map",
+        "width",
+    ),
+    row(
+        "a declared draft vocabulary that lm_head has not",
+        "vocab-size",
+        E,
+        top(draft_vocab_size=DRAFT_VOCAB + 1),
+        no_key("draft_vocab_size"),
+        "head",
+    ),
+    row(
+        "no rotary base",
+        "rope-base",
+        W,
+        layer(rope_theta=None),
+        layer(rope_theta=None, rope_parameters={"rope_theta": 10000.0}),
+        "rope",
+    ),
+    row(
+        "a rotary base unlike the target's",
+        "rope-base",
+        W,
+        layer(rope_theta=5e5),
+        then(layer(rope_theta=5e5), target(rope_theta=500000)),
+        "rope",
+    ),
+    row("a depth without layers", "draft-depth", I, layer(num_hidden_layers=3), SECOND_LAYER, "depth"),
+    # The math.
+    row(
+        "norm before residual",
+        "norm-before-residual",
+        E,
+        top(norm_before_residual=True),
+        top(norm_before_residual=False),
+        "residual",
+    ),
+    row(
+        "norm before residual unsaid",
+        "norm-before-residual",
+        E,
+        no_key("norm_before_residual"),
+        top(norm_before_residual=False),
+        "residual",
+        bases=OTHER,
+    ),
+    row(
+        "states switched off",
+        "aux-disabled",
+        E,
+        nested(use_aux_hidden_state=False),
+        nested(use_aux_hidden_state=True),
+        "switch",
+        bases=ONE,
+    ),
+    row(
+        "query norm",
+        "qk-norm",
+        E,
+        tensor("layers.0.self_attn.q_norm.weight", HEAD_DIM),
+        then(INPUT_NORM, top(norm_before_fc=True)),
+    ),
+    row("bias of o_proj", "projection-bias", E, tensor("layers.0.self_attn.o_proj.bias", HIDDEN), FC_BIAS),
+    row("bias of the MLP", "mlp-bias", E, tensor("layers.0.mlp.up_proj.bias", INNER), FC_BIAS),
+    row(
+        "state norms without their flag",
+        "norm-tensor-without-flag",
+        I,
+        FC_NORMS,
+        then(FC_NORMS, top(fc_norm=True)),
+        "fc norms",
+        "fc",
+    ),
+    row(
+        "input norm without its flag",
+        "norm-tensor-without-flag",
+        I,
+        INPUT_NORM,
+        then(INPUT_NORM, top(norm_before_fc=True)),
+        "input norm",
+        "fc",
+    ),
+    row(
+        "a flag without state norms",
+        "norm-flag-without-tensor",
+        E,
+        top(fc_norm=True),
+        then(FC_NORMS, top(fc_norm=True)),
+        "fc norms",
+    ),
+    row(
+        "a flag without input norm",
+        "norm-flag-without-tensor",
+        E,
+        top(norm_before_fc=True),
+        then(INPUT_NORM, top(norm_before_fc=True)),
+        "input norm",
+    ),
+    row(
+        "latent attention",
+        "draft-architecture",
+        E,
+        LATENT,
+        AS_MANY_KV_HEADS,
+        hides="no class is there whose parameters could be compared",
+    ),
+    row(
+        "a trained embedding",
+        "trained-embedding",
+        E,
+        top(embed_requires_grad=True),
+        then(other_width(4, 3), top(embed_requires_grad=True)),
+        "embedding",
+        bases=OTHER,
+    ),
+    # The states.
+    row("columns of no whole state", "aux-count", E, states(1, 20), then(states(2), ids(2, 5)), "fc"),
+    row("two ids for three states", "aux-count", E, ids(2, 5), then(states(2), ids(2, 5)), "ids", "fc"),
+    row(
+        "three ids too many asked for",
+        "aux-count",
+        E,
+        asked(boundaries=(0, 1, 2, 3, 4, 5)),
+        asked(boundaries=(1, 3, 4)),
+        "ids",
+        "fc",
+    ),
+    row(
+        "one state as wide as the draft",
+        "fc-bypass",
+        E,
+        then(states(1), ids(5)),
+        then(states(2), ids(2, 5)),
+        "ids",
+        "fc",
+    ),
+    row(
+        "one state, not as wide as the draft",
+        "fc-bypass",
+        E,
+        then(states(1), ids(5)),
+        then(other_width(16, 1), ids(5)),
+        "ids",
+        "fc",
+    ),
+    row(
+        "two states together as wide as the draft",
+        "fc-bypass",
+        E,
+        then(other_width(4, 2), ids(2, 5)),
+        then(other_width(4, 3), ids(1, 2, 5)),
+        "ids",
+        "fc",
+        "width",
+        "embedding",
+    ),
+    # The ids.
+    row("beyond the last boundary", "layer-ids-out-of-range", E, ids(2, 4, 9), ids(2, 4, 7), "ids"),
+    row("before the embedding", "layer-ids-out-of-range", E, ids(-1, 2, 4), ids(0, 2, 4), "ids"),
+    row("twice the same", "layer-ids-duplicate", E, ids(2, 2, 5), ids(2, 3, 5), "ids"),
+    row(
+        "twice the same on a shallow target",
+        "layer-ids-duplicate",
+        E,
+        then(target(num_hidden_layers=5), ids(1, 1, 3)),
+        then(target(num_hidden_layers=5), ids(1, 2, 3)),
+        "ids",
+    ),
+    row(
+        "the default on five layers",
+        "layer-ids-degenerate",
+        E,
+        then(target(num_hidden_layers=5), no_ids),
+        then(target(num_hidden_layers=5), ids(1, 2, 3)),
+        "ids",
+    ),
+    row(
+        "the default on six layers",
+        "layer-ids-degenerate",
+        E,
+        then(target(num_hidden_layers=6), no_ids),
+        then(target(num_hidden_layers=7), no_ids),
+        "ids",
+    ),
+    row("the last boundary", "boundary-unreachable", E, ids(2, 4, 8), ids(2, 4, 7), "ids"),
+    row(
+        "ids that older SGLang read otherwise",
+        "layer-ids-reading",
+        W,
+        then(target(architectures=[architecture(DEEPSEEK_RULE.name)]), ids(3, 5, 6)),
+        then(target(architectures=[architecture(DEEPSEEK_RULE.name)]), ids(2, 5, 6)),
+        "ids",
+        bases=ONE,
+    ),
+    row(
+        "ids of speculators 0.4",
+        "format-ambiguous",
+        E,
+        top(speculators_version="0.4.0"),
+        then(top(speculators_version="0.4.0"), asked(boundaries=(0, 2, 5))),
+        "ids",
+        bases=OTHER,
+    ),
+    row("no ids", "layer-ids-missing", I, no_ids, nothing, "ids"),
+    row(
+        "boundaries in another order",
+        "layer-ids-unordered",
+        I,
+        asked(boundaries=(5, 2, 0)),
+        asked(boundaries=(0, 2, 5)),
+        "ids",
+        hides="told only where the columns were reordered, which another error prevents",
+    ),
+    # The tensors.
+    row(
+        "a tensor that no rule knows",
+        "weight-unmapped",
+        E,
+        tensor("layers.0.self_attn.rotary_emb.inv_freq", 2),
+        tensor("embed_tokens.weight", VOCAB, HIDDEN),
+    ),
+    row("a tensor without a parameter", "weight-unmapped", E, tensor("fc.bias", HIDDEN), FC_BIAS, "fc bias"),
+    row("no final norm", "weight-missing", E, without("norm.weight"), SECOND_LAYER, "final norm"),
+    row("no fc in a named format", "weight-missing", E, then(own_format, without("fc.weight")), own_format, "fc"),
+    row(
+        "an MLP of another size",
+        "weight-shape",
+        E,
+        tensor("layers.0.mlp.up_proj.weight", INNER + 1, HIDDEN),
+        then(
+            layer(intermediate_size=INNER + 1),
+            tensor("layers.0.mlp.gate_proj.weight", INNER + 1, HIDDEN),
+            tensor("layers.0.mlp.up_proj.weight", INNER + 1, HIDDEN),
+            tensor("layers.0.mlp.down_proj.weight", HIDDEN, INNER + 1),
+        ),
+    ),
+    row(
+        "one tensor in two files",
+        "weight-collision",
+        E,
+        second_file("norm.weight", keep=True),
+        second_file("norm.weight", keep=False),
+        hides="which of the two is the draft's cannot be known",
+    ),
+    # The vocabulary.
+    row(
+        "a reduced vocabulary without a map",
+        "vocab-map-missing",
+        E,
+        without("d2t", "t2d"),
+        then(without("d2t", "t2d"), FULL_VOCABULARY),
+        "map",
+        "head",
+    ),
+    row("a mask alone where offsets are declared", "vocab-map-missing", E, without("d2t"), without("t2d"), "map"),
+    row(
+        "a map shorter than the head",
+        "vocab-map-length",
+        E,
+        then(without("t2d"), d2t(offsets(TARGET_IDS[:-1]))),
+        then(without("t2d"), d2t(offsets(TARGET_IDS))),
+        "map",
+        "head",
+    ),
+    row(
+        "a reduced map for the target's whole head",
+        "vocab-map-length",
+        E,
+        then(without("lm_head.weight"), no_key("draft_vocab_size")),
+        then(without("lm_head.weight"), no_key("draft_vocab_size"), d2t([0] * VOCAB), t2d(tuple(range(VOCAB)))),
+        "map",
+        "head",
+    ),
+    row(
+        "a token beyond the vocabulary",
+        "vocab-map-range",
+        E,
+        then(without("t2d"), d2t(offsets((*TARGET_IDS[:-1], VOCAB)))),
+        then(without("t2d"), d2t(offsets((*TARGET_IDS[:-1], VOCAB - 1)))),
+        "map",
+    ),
+    row(
+        "a token twice",
+        "vocab-map-duplicate",
+        E,
+        then(without("t2d"), d2t(offsets((*TARGET_IDS[:-1], TARGET_IDS[0])))),
+        then(without("t2d"), d2t(offsets(TARGET_IDS[::-1]))),
+        "map",
+    ),
+    row(
+        "a map never filled",
+        "vocab-map-unfilled",
+        E,
+        d2t([0] * DRAFT_VOCAB),
+        then(FULL_VOCABULARY, d2t([0] * VOCAB), t2d(tuple(range(VOCAB)))),
+        "map",
+    ),
+    row(
+        "a mask of other tokens",
+        "vocab-map-mask",
+        E,
+        t2d((*TARGET_IDS[:-1], 30)),
+        d2t(offsets(TARGET_IDS[::-1])),
+        "map",
+    ),
+    row(
+        "a map of floats",
+        "checkpoint-unreadable",
+        E,
+        d2t(offsets(TARGET_IDS), "F32"),
+        d2t(offsets(TARGET_IDS), "I32"),
+        "map",
+    ),
+    row(
+        "a tied head that is not there",
+        "tied-head",
+        E,
+        then(top(tie_word_embeddings=True), without("lm_head.weight")),
+        top(tie_word_embeddings=True),
+        "head",
+    ),
+    row(
+        "a tied head beside one of its own",
+        "tied-head",
+        I,
+        top(tie_word_embeddings=True),
+        top(tie_word_embeddings=False),
+        "head",
+    ),
+)
+CASES = [pytest.param(row, base, id=f"{row.code}: {row.name} ({base})") for row in ROWS for base in row.bases]
+
+
+def found(planning: Planning) -> list[tuple[str, Severity]]:
+    return [(finding.code, finding.severity) for finding in planning.findings]
+
+
+@pytest.mark.parametrize(("row", "base"), CASES)
+def test_a_planted_fault_is_found(row: Row, base: str) -> None:
+    spoilt = Pair.correct(base)
+    row.plant(spoilt)
+    planning = spoilt.plan()
+    assert (row.code, row.severity) in found(planning)
+    assert (planning.plan is None) == any(severity is E for _, severity in found(planning))
+
+
+@pytest.mark.parametrize(("row", "base"), CASES)
+def test_its_near_miss_is_a_plan_without_that_finding(row: Row, base: str) -> None:
+    near = Pair.correct(base)
+    row.near(near)
+    planning = near.plan()
+    assert (row.code, row.severity) not in found(planning)
+    assert planning.errors == ()
+    assert planning.plan is not None
+
+
+@pytest.mark.parametrize("base", [SGLANG, SPECULATORS])
+def test_a_correct_pair_is_planned_without_a_word(base: str) -> None:
+    planning = Pair.correct(base).plan()
+    assert planning.findings == ()
+    assert planning.plan is not None
+
+
+@pytest.mark.parametrize("base", [SGLANG, SPECULATORS])
+@given(data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_two_planted_faults_are_both_found(base: str, data: st.DataObject) -> None:
+    rows = [row for row in ROWS if base in row.bases and not row.hides]
+    first, second = data.draw(st.tuples(st.sampled_from(rows), st.sampled_from(rows)))
+    # One substance: planting the second would mend or replace the first.
+    assume(first is not second and not first.touches & second.touches)
+    spoilt = Pair.correct(base)
+    first.plant(spoilt)
+    second.plant(spoilt)
+    codes = found(spoilt.plan())
+    for one in (first, second):
+        wanted = sum((one.code, one.severity) == (other.code, other.severity) for other in (first, second))
+        assert codes.count((one.code, one.severity)) >= wanted, (first.name, second.name, codes)
+
+
+# Every code has a row.
+
+_SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
+_SEVERITY = {"error": E, "warning": W, "info": I}
+
+
+def slugs(module: ModuleType) -> Iterator[str]:
+    """Every constant of a module that is spelt like a code."""
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _SLUG.fullmatch(node.value):
+            yield node.value
+
+
+def told(module: ModuleType) -> Iterator[tuple[str, Severity]]:
+    """Code and severity of every call ``report.error("code", ...)``."""
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _SEVERITY:
+            code = node.args[0] if node.args else None
+            if isinstance(code, ast.Constant) and isinstance(code.value, str):
+                yield code.value, _SEVERITY[node.func.attr]
+
+
+def test_every_code_that_planning_emits_has_a_row() -> None:
+    emitted = {
+        code for module in (plan, planned_ids, routes, vocabulary, checks, pair, vocab) for code in slugs(module)
+    }
+    # Built from a flag's name where a draft class does not honour it.
+    honoured = attrs.asdict(draft_classes.LLAMA_CLASS.math)
+    emitted |= {flag.replace("_", "-") for flag in checks._UNSERVED if not honoured[flag]}
+    assert emitted - {row.code for row in ROWS} == set()
+    assert "vocab-map-mask" in emitted  # the collection itself works
+    assert "norm-before-residual" in emitted
+
+
+def test_every_severity_of_a_code_has_a_row() -> None:
+    emitted = {fact for module in (plan, planned_ids, routes, vocabulary, checks, pair) for fact in told(module)}
+    assert emitted - {(row.code, row.severity) for row in ROWS} == set()
+    assert ("hidden-size", I) in emitted
+
+
+# What a plan says.
+
+
+def planned(p: Pair) -> WiringPlan:
+    planning = p.plan()
+    assert planning.plan is not None, planning.errors
+    return planning.plan
+
+
+@pytest.mark.parametrize("base", [SGLANG, SPECULATORS])
+def test_boundaries_asked_for_are_taken_in_the_order_of_fc_s_blocks(base: str) -> None:
+    p = Pair.correct(base)
+    then(INPUT_NORM, FC_NORMS, asked(boundaries=(2, 7, 0)))(p)
+    made = planned(p)
+    assert (made.boundaries, made.column_order) == ((0, 2, 7), (2, 0, 1))
+    routes = {route.source: route for route in made.routes}
+    assert (routes["fc.weight"].transform, routes["fc.weight"].target) == ("columns", "model.fc.weight")
+    assert routes["input_norm.weight"].transform == "columns"
+    # Block 0 of the file belongs to boundary 2, which SGLang concatenates second.
+    assert [routes[f"fc_norm.{state}.weight"].target for state in range(3)] == [
+        "model.fc_norm.1.weight",
+        "model.fc_norm.2.weight",
+        "model.fc_norm.0.weight",
+    ]
+    assert {routes[f"fc_norm.{state}.weight"].transform for state in range(3)} == {"none"}
+    assert routes["layers.0.mlp.up_proj.weight"].transform == "none"
+
+
+def test_ascending_boundaries_leave_every_tensor_as_it_is() -> None:
+    p = Pair.correct(SPECULATORS)
+    then(INPUT_NORM, asked(boundaries=(1, 3, 6)))(p)
+    made = planned(p)
+    assert made.boundaries == (1, 3, 6)
+    assert not made.permuted
+    assert {route.source: route.transform for route in made.routes if route.transform != "none"} == {"d2t": "offsets"}
+
+
+def test_every_tensor_is_routed_once_or_dropped_with_a_reason() -> None:
+    p = Pair.correct(SPECULATORS)
+    tensor("embed_tokens.weight", VOCAB, HIDDEN)(p)
+    made = planned(p)
+    assert sorted(route.source for route in made.routes) == sorted(p.tensors)
+    dropped = {route.source: route.reason for route in made.routes if route.target is None}
+    assert sorted(dropped) == ["embed_tokens.weight", "t2d"]
+    assert all(dropped.values())
+    assert [one.parameter for one in made.unfilled] == ["model.embed_tokens.weight"]
+
+
+def test_the_config_names_what_sglang_must_build() -> None:
+    p = Pair.correct(SPECULATORS)
+    then(SECOND_LAYER, layer(num_hidden_layers=5), INPUT_NORM, top(target_hidden_size=None, norm_output=True))(p)
+    config = planned(p).config
+    assert config["architectures"] == ["LlamaForCausalLMEagle3"]
+    # Boundaries 0, 2, 5 by the class's rule k = id + 1: the embedding is -1.
+    assert config["eagle_config"][IDS] == [-1, 1, 4]
+    assert config["eagle_config"]["norm_before_fc"] is True
+    assert config["eagle_config"]["use_aux_hidden_state"] is True
+    assert config["num_aux_hidden_states"] == 3
+    assert config["num_hidden_layers"] == 2
+    assert config["norm_output"] is True
+    assert config["draft_vocab_size"] == DRAFT_VOCAB
+    assert config["rope_theta"] == 10000.0
+    assert "target_hidden_size" not in config
+    json.dumps(config)
+
+
+def test_a_head_shared_with_the_target_has_no_draft_vocabulary() -> None:
+    p = Pair.correct(SPECULATORS)
+    then(without("lm_head.weight", "d2t", "t2d"), no_key("draft_vocab_size"))(p)
+    made = planned(p)
+    assert made.config["draft_vocab_size"] is None
+    assert (made.vocab_encoding, made.draft_vocab_size) == (None, VOCAB)
+    assert "lm_head.weight" in {one.parameter for one in made.unfilled}
+
+
+def test_a_head_that_the_draft_has_is_its_own_though_the_config_ties_it() -> None:
+    p = Pair.correct(SGLANG)
+    top(tie_word_embeddings=True)(p)
+    made = planned(p)
+    assert made.config["tie_word_embeddings"] is False
+    assert "lm_head.weight" in {route.target for route in made.routes}
+
+
+def test_a_draft_of_another_width_keeps_its_embedding() -> None:
+    p = Pair.correct(SPECULATORS)
+    other_width(4, 3)(p)
+    made = planned(p)
+    assert made.state_width == 4
+    assert "model.embed_tokens.weight" in {route.target for route in made.routes}
+    assert made.unfilled == ()
+
+
+def test_a_layer_beyond_the_first_may_lack_the_norm_that_it_never_reads() -> None:
+    p = Pair.correct(SPECULATORS)
+    SECOND_LAYER(p)
+    assert "model.layers.1.input_layernorm.weight" in {one.parameter for one in planned(p).unfilled}
+
+
+def test_a_plan_survives_its_json(tmp_path: Path) -> None:
+    p = Pair.correct(SGLANG)
+    then(INPUT_NORM, asked(boundaries=(5, 2, 0)))(p)
+    made = p.plan_in(tmp_path).plan
+    assert made is not None
+    assert WiringPlan.from_json(made.to_json()) == made
+
+
+def test_the_fingerprint_names_the_plan_and_nothing_else(tmp_path: Path) -> None:
+    p = Pair.correct(SGLANG)
+    first, again = p.plan_in(tmp_path).plan, p.plan_in(tmp_path).plan
+    assert first is not None
+    assert again is not None
+    assert first.fingerprint() == again.fingerprint()
+    assert WiringPlan.from_json(first.to_json()).fingerprint() == first.fingerprint()
+    others = [
+        attrs.evolve(first, boundaries=(1, 4, 5)),
+        attrs.evolve(first, column_order=(1, 0, 2)),
+        attrs.evolve(first, routes=first.routes[1:]),
+        attrs.evolve(first, math=attrs.evolve(first.math, norm_output=True)),
+        attrs.evolve(first, engine="0.5.22"),
+        attrs.evolve(first, config=first.config | {"rope_theta": 5e5}),
+    ]
+    names = [one.fingerprint() for one in (first, *others)]
+    assert all(left != right for left, right in itertools.combinations(names, 2))
+
+
+def test_json_of_something_else_is_no_plan() -> None:
+    with pytest.raises(Exception, match="WiringPlan"):
+        WiringPlan.from_json('{"boundaries": [0, 3, 31]}')

@@ -74,7 +74,8 @@ def _not_eagle3(draft: DraftModel, reason: str) -> FindingsError:
                 where=str(draft.path),
                 expected="an EAGLE-3 head: fc [h, n*h] and a first layer that reads 2h",
                 found=reason,
-                remedy="use --speculative-algorithm EAGLE or NEXTN without --eagle3-adapter for other heads",
+                remedy="other heads: --speculative-algorithm EAGLE or NEXTN without --eagle3-adapter; "
+                "an EAGLE-3 head under tensor names of its own: --eagle3-format NAME",
             )
         ]
     )

@@ -50,8 +50,8 @@ def test_without_the_plugin_a_translated_config_is_an_unknown_architecture(cache
 def test_a_pair_that_cannot_be_wired_is_refused_before_the_engine_starts(tmp_path: Path) -> None:
     arguments = speculation(rewrite(DRAFT, tmp_path / "foreign"))
     served = serve(arguments, EAGLE3_ADAPTER="llama")
-    assert "format-unknown" in served.error
-    assert "ERROR format-unknown" in served.log, "the finding is on the screen"
+    assert "not-eagle3" in served.error
+    assert "ERROR not-eagle3" in served.log, "the finding is on the screen"
     assert "Load weight" not in served.log
 
 

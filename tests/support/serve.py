@@ -21,6 +21,8 @@ from eagle3_adapters.reference import AcceptLength, Counts
 from eagle3_adapters.rehearsal.engine import cpu_engine
 from support.pair import NEW_TOKENS, STEPS, TARGET, prompts
 
+#: Far above any boot seen (15 to 45 s): a hang must end as a failure.
+SECONDS = 240
 CHAIN = {"speculative_eagle_topk": 1, "speculative_num_draft_tokens": STEPS + 1}
 TREE = {"speculative_eagle_topk": 4, "speculative_num_draft_tokens": 8}
 
@@ -73,6 +75,7 @@ def serve(arguments: Mapping[str, Any], *, new_tokens: int = NEW_TOKENS, **varia
             check=False,
             capture_output=True,
             text=True,
+            timeout=SECONDS,
         )
         text = Path(result.name).read_text(encoding="utf-8")
     if not text:
@@ -100,3 +103,6 @@ def _answer(arguments: dict[str, Any], new_tokens: int) -> dict[str, Any]:
 if __name__ == "__main__":
     order = json.loads(sys.argv[1])
     Path(sys.argv[2]).write_text(json.dumps(_answer(order["arguments"], order["new_tokens"])), encoding="utf-8")
+    sys.stderr.flush()
+    # An engine whose start failed leaves sockets behind, on which the interpreter would wait for ever when it exits.
+    os._exit(0)

@@ -68,6 +68,11 @@ def sizes(target: TargetModel, draft: DraftModel, report: Report) -> None:
         )
 
 
+def nameable(boundaries: Ids, target: TargetModel) -> bool:
+    """Whether every boundary exists in the target and none stands twice."""
+    return len(set(boundaries)) == len(boundaries) and all(0 <= k <= target.num_layers for k in boundaries)
+
+
 def boundaries_possible(
     boundaries: Ids, where: str, target: TargetModel, capture: CaptureLayers, report: Report, *, default: bool
 ) -> None:

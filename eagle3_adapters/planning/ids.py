@@ -85,8 +85,16 @@ def _read_ids(reading: FormatReading, target: TargetModel, capture: CaptureLayer
         except ConventionError as error:
             report.error("layer-ids-out-of-range", reading.ids_where, "ids with a meaning", str(error))
             return None
+    if not reading.first_reading_decides:
+        # A reading that names no state of this target is none.
+        possible = [candidate for candidate in candidates if checks.nameable(candidate[1], target)]
+        candidates = possible or candidates
     declared = candidates[0][1]
-    others = [candidate for candidate in candidates[1:] if set(candidate[1]) != set(declared)]
+    others = [
+        candidate
+        for candidate in candidates[1:]
+        if set(candidate[1]) != set(declared) and checks.nameable(candidate[1], target)
+    ]
     if others:
         lines = [
             f"{list(k)} = {describe_all(k, target.num_layers)} ({candidate.meaning}): "

@@ -18,6 +18,7 @@ from eagle3_adapters.errors import CheckpointError, Finding, Severity
 from eagle3_adapters.values import Config, DraftModel, TargetModel, TensorInfo
 
 CONFIG = "config.json"
+QUANTIZATION = "hf_quant_config.json"
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 #: The safetensors specification's own limit for a header.
@@ -45,9 +46,9 @@ def _fail(code: str, where: object, expected: str, found: str, remedy: str = "")
     )
 
 
-def read_config(directory: Path) -> dict[str, Any]:
-    """The config.json of a checkpoint directory. Raises CheckpointError (config-unreadable)."""
-    file = directory / CONFIG
+def read_config(directory: Path, name: str = CONFIG) -> dict[str, Any]:
+    """The config.json of a checkpoint directory, or another JSON object in it. CheckpointError: config-unreadable."""
+    file = directory / name
     remedy = f"check that {directory} is a complete checkpoint directory"
     if not file.is_file():
         raise _fail("config-unreadable", file, "a regular file", "none", remedy)
@@ -239,7 +240,13 @@ def read_target(directory: Path) -> TargetModel:
 
 def read_draft(directory: Path) -> DraftModel:
     """The draft of a directory: config and headers, names as in the files. Raises CheckpointError."""
-    return DraftModel(path=directory, config=read_config(directory), tensors=read_tensors(directory))
+    beside = read_config(directory, QUANTIZATION) if (directory / QUANTIZATION).exists() else None
+    return DraftModel(
+        path=directory,
+        config=read_config(directory),
+        tensors=read_tensors(directory),
+        quantization_file=beside,
+    )
 
 
 def locate(name: str, revision: str | None = None, *, config_only: bool = False) -> Path:
@@ -253,6 +260,14 @@ def locate(name: str, revision: str | None = None, *, config_only: bool = False)
         directory = Path(name)
     if directory.is_dir():
         return directory
+    if os.environ.get("SGLANG_USE_MODELSCOPE", "").lower() in {"1", "true"}:
+        raise _fail(
+            "checkpoint-unreadable",
+            name,
+            "a directory, where SGLANG_USE_MODELSCOPE is set",
+            "a name on ModelScope",
+            f"download {name} first and give its directory",
+        )
     try:
         # Heavy and only for Hub names: huggingface_hub comes with sglang.
         from huggingface_hub import snapshot_download  # noqa: PLC0415

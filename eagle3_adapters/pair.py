@@ -30,6 +30,8 @@ class Request:
     format: str = AUTO
     #: Boundary of each column block of fc, in their order: overrides what the file's ids mean.
     boundaries: Ids | None = None
+    #: Served context in tokens, where it is not the target's own.
+    context_length: int | None = None
 
 
 def read_format(draft: DraftModel, name: str, registry: Registry) -> FormatReading:
@@ -85,7 +87,12 @@ def plan_pair(request: Request, registry: Registry, engine: str) -> Planning:
     if target is None or reading is None or adapter is None:
         return Planning(findings=report.findings, plan=None)
     planning = plan_wiring(
-        target=target, reading=reading, adapter=adapter, engine=engine, boundaries=request.boundaries
+        target=target,
+        reading=reading,
+        adapter=adapter,
+        engine=engine,
+        boundaries=request.boundaries,
+        context_length=request.context_length,
     )
     report.extend(planning.findings)
     return Planning(findings=report.findings, plan=None if report.failed() else planning.plan)

@@ -61,7 +61,9 @@ class DraftModel:
     path: Path
     config: Config = attrs.field(repr=False)
     tensors: Mapping[str, TensorInfo] = attrs.field(repr=False)
-    #: Fields below are set by the format; a draft straight from disk has the defaults.
+    #: Content of hf_quant_config.json, which ModelOpt writes beside config.json.
+    quantization_file: Config | None = attrs.field(default=None, repr=False)
+    #: Set by the format; a draft straight from disk has the default.
     vocab_encoding: VocabEncoding = VocabEncoding.OFFSET
 
     @property
@@ -125,6 +127,8 @@ class FormatReading:
     #: True where the trainer concatenated states in the order of its list, not in ascending order.
     listed_order: bool = False
     math: DraftMath = DraftMath()
+    #: True where the file's norm_output may mean what SGLang does not do.
+    norm_output_doubtful: bool = False
     #: True where the draft's own embedding was trained, False where it is a copy of the target's, None where unknown.
     embedding_trained: bool | None = None
 

@@ -14,7 +14,9 @@ from eagle3_adapters.errors import FindingsError
 from eagle3_adapters.pair import Request, plan_pair
 from eagle3_adapters.registry import Registry
 from eagle3_adapters.render import write_findings
+from eagle3_adapters.report import Report
 from eagle3_adapters.sglang.compat import engine_version
+from eagle3_adapters.wiring import Planning, WiringPlan
 
 
 @click.command()
@@ -23,6 +25,7 @@ from eagle3_adapters.sglang.compat import engine_version
 @adapter_option
 @format_option
 @boundaries_option
+@click.option("--deep", is_flag=True, help="Open norms and embeddings too: NaN, zeros, a trained embedding.")
 @click.option("--strict", is_flag=True, help="Exit 1 on a warning too.")
 @json_option
 def check(
@@ -31,16 +34,19 @@ def check(
     adapter: str,
     format_: str,
     boundaries: Ids | None,
-    strict: bool,  # noqa: FBT001 - click passes options by name
+    deep: bool,  # noqa: FBT001 - click passes options by name
+    strict: bool,  # noqa: FBT001 - as above
     as_json: bool,  # noqa: FBT001 - as above
 ) -> None:
-    """Say whether a draft will be wired right to a target, and how. No weights are read."""
+    """Say whether a draft will be wired right to a target, and how. Without --deep no weights are read."""
     try:
         registry = Registry.installed()
     except FindingsError as error:
         stop("check", error, as_json=as_json)
     request = Request(target=target, draft=draft, adapter=adapter, format=format_, boundaries=boundaries)
     planning = plan_pair(request, registry, engine_version())
+    if deep and planning.plan is not None:
+        planning = _deepened(planning, planning.plan)
     if as_json:
         plan = None if planning.plan is None else json.loads(planning.plan.to_json())
         print_json("check", {"findings": [finding_data(finding) for finding in planning.findings], "plan": plan})
@@ -51,3 +57,13 @@ def check(
         else:
             click.echo(f"{'' if not planning.findings else chr(10)}Wired: {planning.plan.summary()}")
     sys.exit(exit_code(planning.findings, strict=strict))
+
+
+def _deepened(planning: Planning, plan: WiringPlan) -> Planning:
+    # Late: it imports torch.
+    from eagle3_adapters.deep import check_tensors  # noqa: PLC0415
+
+    report = Report()
+    report.extend(check_tensors(plan))
+    report.extend(planning.findings)
+    return Planning(findings=report.findings, plan=None if report.failed() else plan)

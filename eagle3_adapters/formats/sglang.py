@@ -106,6 +106,7 @@ class SglangFormat:
             ),
             ids_where=where,
             findings=tuple(findings),
+            norm_output_doubtful=config.get("norm_output") is True,
             math=DraftMath(
                 norm_before_residual=bool(config.get("norm_before_residual")),
                 norm_before_fc=bool(nested.get("norm_before_fc", config.get("norm_before_fc"))),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from eagle3_adapters.boundaries import Ids, describe_all
 from eagle3_adapters.errors import ConventionError
-from eagle3_adapters.planning import checks
 from eagle3_adapters.report import Report
 from eagle3_adapters.values import CaptureLayers, DraftModel, FormatReading, IdReading, TargetModel
 
@@ -62,7 +61,7 @@ def listed_boundaries(
         if resolved is None:
             return None
         listed = resolved if reading.listed_order else tuple(sorted(resolved))
-    checks.boundaries_possible(listed, where, target, capture, report, default=default)
+    boundaries_possible(listed, where, target, capture, report, default=default)
     if states is not None and states != len(listed):
         report.error(
             "aux-count",
@@ -87,13 +86,13 @@ def _read_ids(reading: FormatReading, target: TargetModel, capture: CaptureLayer
             return None
     if not reading.first_reading_decides:
         # A reading that names no state of this target is none.
-        possible = [candidate for candidate in candidates if checks.nameable(candidate[1], target)]
+        possible = [candidate for candidate in candidates if nameable(candidate[1], target)]
         candidates = possible or candidates
     declared = candidates[0][1]
     others = [
         candidate
         for candidate in candidates[1:]
-        if set(candidate[1]) != set(declared) and checks.nameable(candidate[1], target)
+        if set(candidate[1]) != set(declared) and nameable(candidate[1], target)
     ]
     if others:
         lines = [
@@ -130,4 +129,46 @@ def tell_order(order: Ids, where: str, listed: Ids, report: Report) -> None:
             where,
             "ascending boundaries, the order in which SGLang concatenates",
             f"{list(listed)}; column blocks of fc reordered {list(order)}",
+        )
+
+
+def nameable(boundaries: Ids, target: TargetModel) -> bool:
+    """Whether every boundary exists in the target and none stands twice."""
+    return len(set(boundaries)) == len(boundaries) and all(0 <= k <= target.num_layers for k in boundaries)
+
+
+def boundaries_possible(
+    boundaries: Ids, where: str, target: TargetModel, capture: CaptureLayers, report: Report, *, default: bool
+) -> None:
+    """Within 0..N, distinct, and deliverable by the class."""
+    n = target.num_layers
+    outside = [k for k in boundaries if not 0 <= k <= n]
+    if outside:
+        report.error(
+            "layer-ids-out-of-range",
+            where,
+            f"boundaries in 0..{n} (of {n} layers)",
+            f"{outside} in {list(boundaries)}",
+            why="no such state exists in this target",
+            remedy="check that the draft was trained for this target, or name boundaries: --eagle3-boundaries K,K,K",
+        )
+        return
+    if len(set(boundaries)) != len(boundaries):
+        report.error(
+            "layer-ids-degenerate" if default else "layer-ids-duplicate",
+            where,
+            "distinct boundaries",
+            str(list(boundaries)),
+            why="SGLang captures a boundary once, so fc would read too few states",
+            remedy="name boundaries: --eagle3-boundaries K,K,K",
+        )
+    unreachable = sorted({k for k in boundaries if k not in capture.native})
+    if unreachable:
+        report.error(
+            "boundary-unreachable",
+            where,
+            f"boundaries in {capture.native.start}..{capture.native.stop - 1}, which {target.architecture} can deliver",
+            describe_all(unreachable, n),
+            why="the class never captures it and says nothing",
+            remedy="train the draft on other states; no injected capture exists for this class yet",
         )

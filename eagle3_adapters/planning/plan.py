@@ -7,10 +7,12 @@ import attrs
 from eagle3_adapters import draft_classes
 from eagle3_adapters.boundaries import Ids
 from eagle3_adapters.keymap import KeyMap
-from eagle3_adapters.planning import checks
+from eagle3_adapters.planning import config_checks
+from eagle3_adapters.planning import math as math_checks
 from eagle3_adapters.planning.engine_config import engine_config
 from eagle3_adapters.planning.ids import listed_boundaries, states_of, tell_order
 from eagle3_adapters.planning.routes import canonical_draft, routes_of, unfilled_parameters
+from eagle3_adapters.planning.tensors import tensors_complete
 from eagle3_adapters.planning.vocabulary import head_rows_of, read_map
 from eagle3_adapters.registry import Adapter
 from eagle3_adapters.report import Report
@@ -25,8 +27,11 @@ def plan_wiring(
     adapter: Adapter,
     engine: str,
     boundaries: Ids | None = None,
+    context_length: int | None = None,
 ) -> Planning:
     """The plan of one pair. ``boundaries`` overrides the file's ids: one for each column block of fc, in their order.
+
+    ``context_length`` is the served one, where it is not the target's own.
 
     Every fault that can be seen is reported; the plan is there only where none of them is an error.
     """
@@ -35,12 +40,16 @@ def plan_wiring(
     capture: CaptureLayers = adapter.ask.capture_layers(target=target)
     draft, keys = canonical_draft(reading, report)
     reading = attrs.evolve(reading, draft=draft)
-    if not checks.config_complete(draft, report):
+    if not config_checks.config_complete(draft, report):
         return Planning(findings=report.findings, plan=None)
-    checks.sizes(target, draft, report)
-    checks.rope(target, draft.config, draft.config_file, report)
-    told = checks.extra_tensors(draft, report)
-    math = checks.flags_match_tensors(reading, report)
+    config_checks.sizes(target, draft, report)
+    config_checks.rope(target, draft.config, draft.config_file, report)
+    config_checks.context(target, draft, context_length, report)
+    draft = attrs.evolve(draft, config=config_checks.respelled_rope(draft, report))
+    config, method = config_checks.quantization(draft, report)
+    draft = attrs.evolve(draft, config=config)
+    told = math_checks.extra_tensors(draft, report)
+    math = math_checks.flags_match_tensors(reading, report)
     draft_class = draft_classes.class_of(draft)
     if draft_class is None:
         report.error(
@@ -51,25 +60,20 @@ def plan_wiring(
             remedy="not served by this version",
         )
         return Planning(findings=report.findings, plan=None)
-    checks.math_served(attrs.evolve(reading, math=math), draft_class.math, report)
-    if draft.config.get("use_aux_hidden_state") is False:
-        report.error(
-            "aux-disabled",
-            f"{draft.config_file}: use_aux_hidden_state",
-            "true",
-            "false: the draft reads the target's last normed state",
-            remedy="this draft cannot be served with its training-time math yet",
-        )
+    math_checks.math_served(attrs.evolve(reading, math=math), draft_class.math, report)
+    math_checks.states_used(draft, report)
+    math_checks.norm_output_meaning(reading, report)
+    math_checks.embedding_kept(reading, draft_classes.owns_embedding(draft.config), report)
     states = states_of(target, draft, report)
     listed = listed_boundaries(reading, target, capture, boundaries, states, report)
-    vocabulary = read_map(draft, adapter, report)
+    vocabulary, encoding = read_map(draft, adapter, report)
+    draft = attrs.evolve(draft, vocab_encoding=encoding)
     head_rows = head_rows_of(draft, vocabulary, target, report)
     num_layers = _depth(draft, report)
     shapes = draft_classes.llama_shapes(
         draft.config, num_layers=num_layers, states=states or len(listed or ()) or 1, math=math, head_rows=head_rows
     )
-    checks.tensors_complete(draft, shapes, states_known=states is not None, excused=told, report=report)
-    _embedding(reading, report)
+    tensors_complete(draft, shapes, states_known=states is not None, excused=told, report=report)
     key_map: KeyMap | None = adapter.ask.weight_key_map(draft=draft)
     if report.failed() or listed is None or states is None or key_map is None:
         return Planning(findings=report.findings, plan=None)
@@ -97,6 +101,7 @@ def plan_wiring(
         target_vocab_size=target.vocab_size,
         draft_vocab_size=head_rows or target.vocab_size,
         math=math,
+        quantization=method,
         capture=capture.site,
         embed=adapter.ask.embed_capture(target=target),
         config=engine_config(draft, target, capture, ascending, num_layers, head_rows, math, draft_class.name),
@@ -126,16 +131,3 @@ def _depth(draft: DraftModel, report: Report) -> int:
             why="SGLang would build the others with random weights",
         )
     return depth
-
-
-def _embedding(reading: FormatReading, report: Report) -> None:
-    draft = reading.draft
-    if reading.embedding_trained and not draft_classes.owns_embedding(draft.config):
-        report.error(
-            "trained-embedding",
-            f"{draft.config_file}: embed_requires_grad",
-            "the target's embedding, which SGLang puts in its place",
-            "an embedding of the draft's own",
-            why="the trained embedding would be overwritten",
-            remedy="this draft cannot be served with its training-time math yet",
-        )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import attrs
+
 from eagle3_adapters.errors import FindingsError, VocabMapError
 from eagle3_adapters.registry import Adapter
 from eagle3_adapters.report import Report
@@ -9,14 +11,29 @@ from eagle3_adapters.values import DraftModel, TargetModel
 from eagle3_adapters.vocab import VocabEncoding, VocabMap
 
 
-def read_map(draft: DraftModel, adapter: Adapter, report: Report) -> VocabMap | None:
-    """The draft's map, validated; None where it has none or where a finding says what is wrong with it."""
+def read_map(draft: DraftModel, adapter: Adapter, report: Report) -> tuple[VocabMap | None, VocabEncoding]:
+    """The draft's map, validated, and its true encoding; no map where there is none or a finding says what is wrong.
+
+    A file whose offsets are no map while its numbers are one as target ids holds target ids: true offsets of
+    neighbouring tokens repeat, so they are never distinct. Where both readings are maps and no mask decides, that is an
+    error.
+    """
     try:
         result: VocabMap | None = adapter.ask.vocab_map(draft=draft)
     except FindingsError as error:
         report.extend(error.findings)
-        return None
+        return None, draft.vocab_encoding
     except VocabMapError as error:
+        absolute = _as_target_ids(draft, adapter)
+        if absolute is not None:
+            report.info(
+                "vocab-map-absolute",
+                f"{draft.path}: d2t",
+                "offsets from draft id to target id",
+                "target ids; made offsets",
+                why="read as offsets every proposed token would be another one",
+            )
+            return absolute, VocabEncoding.ABSOLUTE
         report.error(
             error.code,
             f"{draft.path}: d2t",
@@ -25,6 +42,35 @@ def read_map(draft: DraftModel, adapter: Adapter, report: Report) -> VocabMap | 
             why="every proposed token would be another one",
             remedy="export the draft again with its vocabulary map",
         )
+        return None, draft.vocab_encoding
+    if result is not None and "t2d" not in draft.tensors and _distinct_offsets(result):
+        absolute = _as_target_ids(draft, adapter)
+        if absolute is not None:
+            report.error(
+                "vocab-map-absolute",
+                f"{draft.path}: d2t",
+                "offsets, of which neighbouring tokens share some",
+                f"{len(absolute.target_ids)} distinct numbers, a map as offsets and as target ids",
+                why="one of the two readings proposes other tokens throughout, and nothing in the file decides",
+                remedy="export t2d beside d2t; it decides",
+            )
+    return result, draft.vocab_encoding
+
+
+def _distinct_offsets(vocabulary: VocabMap) -> bool:
+    offsets = vocabulary.encode(VocabEncoding.OFFSET)
+    return len(offsets) > 1 and len(set(offsets)) == len(offsets)
+
+
+def _as_target_ids(draft: DraftModel, adapter: Adapter) -> VocabMap | None:
+    """The map that ``d2t`` is when its numbers are target ids; None where they are none."""
+    if draft.vocab_encoding is not VocabEncoding.OFFSET:
+        return None
+    try:
+        result: VocabMap | None = adapter.ask.vocab_map(
+            draft=attrs.evolve(draft, vocab_encoding=VocabEncoding.ABSOLUTE)
+        )
+    except (FindingsError, VocabMapError):
         return None
     return result
 

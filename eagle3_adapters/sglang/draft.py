@@ -6,7 +6,9 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from eagle3_adapters.sglang import overlay
+from eagle3_adapters.draft_classes import EMBEDDING
+from eagle3_adapters.embedding import differing_rows
+from eagle3_adapters.sglang import compat, overlay
 from eagle3_adapters.sglang.refuse import refused
 from eagle3_adapters.vocab import VocabEncoding
 from eagle3_adapters.wiring import TensorRoute, WiringPlan
@@ -44,6 +46,8 @@ class DraftLoader:
         self._routes = {route.source: route for route in plan.routes}
         #: Models that were loaded once: later weight updates may bring a part of the tensors.
         self._loaded: weakref.WeakSet[Any] = weakref.WeakSet()
+        #: The draft's own embedding, kept until it has been compared with the target's.
+        self._own_embedding: torch.Tensor | None = None
 
     def around_load_weights(self, original: Callable[..., Any], model: Any, weights: Weights) -> Any:  # noqa: ANN401
         """AROUND the draft class's load_weights. Raises WiringRefusedError."""
@@ -57,6 +61,9 @@ class DraftLoader:
         if first:
             self._account(model, seen)
             self._loaded.add(model)
+            if self._own_embedding is not None:
+                self._compare_when_shared(model, self._own_embedding)
+        self._own_embedding = None
         return result
 
     def stream(self, weights: Weights, seen: set[str]) -> Iterator[tuple[str, torch.Tensor]]:
@@ -72,8 +79,32 @@ class DraftLoader:
                     why="the checkpoint changed since the start was planned",
                 )
             seen.add(name)
+            if route.canonical == EMBEDDING:
+                self._own_embedding = tensor
             if route.target is not None:
                 yield route.target, self._transform(route, tensor)
+
+    def _compare_when_shared(self, model: Any, own: torch.Tensor) -> None:  # noqa: ANN401 - SGLang's draft class
+        """Compare once, when SGLang puts the target's embedding in place of the draft's own."""
+        original, first_row = model.set_embed, compat.first_vocabulary_row(model)
+
+        def set_embed(embedding: torch.Tensor) -> None:
+            # Back to the class's own method before anything can fail.
+            del model.set_embed
+            rows = min(len(own) - first_row, len(embedding))
+            different = differing_rows(own[first_row : first_row + rows], embedding[:rows])
+            if different:
+                raise refused(
+                    "trained-embedding",
+                    f"{self._plan.draft_path}: {EMBEDDING}",
+                    "the target's embedding, which SGLang puts in its place",
+                    f"{different} of {rows} rows differ",
+                    why="a trained embedding would be overwritten",
+                    remedy="a frozen embedding: remove the tensor from the draft; a trained one cannot be served yet",
+                )
+            original(embedding)
+
+        model.set_embed = set_embed
 
     def _transform(self, route: TensorRoute, tensor: torch.Tensor) -> torch.Tensor:
         if route.transform == "columns":

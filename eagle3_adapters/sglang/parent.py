@@ -12,8 +12,8 @@ from eagle3_adapters.pair import Request, plan_pair
 from eagle3_adapters.registry import Registry
 from eagle3_adapters.render import write_findings
 from eagle3_adapters.report import Report
-from eagle3_adapters.sglang import compat, draft, overlay, request
-from eagle3_adapters.wiring import Planning
+from eagle3_adapters.sglang import compat, draft, overlay, request, server_options
+from eagle3_adapters.wiring import Planning, WiringPlan
 
 #: Tells the child processes where the plan is; set only while a server with an adapter starts.
 PLAN_VARIABLE = "EAGLE3_ADAPTERS_PLAN"
@@ -80,54 +80,35 @@ def _check_hooks() -> None:
 
 def _wire(server_args: Any, wish: request.Wish) -> None:  # noqa: ANN401 - as above
     version = compat.engine_version()
-    planning = plan_server(server_args, wish, version)
-    if planning.plan is None:
-        raise WiringRefusedError(planning.findings)
-    write_findings(planning.findings, sys.stderr)
-    directory = overlay.store(planning.plan, overlay.cache_directory())
+    report = Report()
+    plan = plan_server(server_args, wish, version, report)
+    if plan is None:
+        raise WiringRefusedError(report.findings)
+    for field, value in server_options.correct(server_args, plan, report).items():
+        setattr(server_args, field, value)
+    write_findings(report.findings, sys.stderr)
+    directory = overlay.store(plan, overlay.cache_directory())
     server_args.decrypted_draft_config_file = str(directory / overlay.CONFIG)
     # Local snapshots: what was planned is what is served, even if a Hub name moves in between.
-    server_args.speculative_draft_model_path = str(planning.plan.draft_path)
+    server_args.speculative_draft_model_path = str(plan.draft_path)
     os.environ[PLAN_VARIABLE] = str(directory / overlay.PLAN)
     # The parent reads the draft's config too; its plugins were loaded before there was a plan.
     compat.apply_now("draft-config", draft.around_config_draft_model, "AROUND", version)
 
 
-def plan_server(server_args: Any, wish: request.Wish, version: str) -> Planning:  # noqa: ANN401 - as above
-    """The plan of a server's arguments; options that would undo it are findings."""
-    report = Report()
-    algorithm = (server_args.speculative_algorithm or "none").upper()
-    if algorithm != "EAGLE3":
-        report.error(
-            "algorithm",
-            "--speculative-algorithm",
-            "EAGLE3",
-            algorithm,
-            why="an EAGLE-3 draft gets no captured states under any other",
-            remedy="--speculative-algorithm EAGLE3, or start without --eagle3-adapter and EAGLE3_ADAPTER",
-        )
-    if (server_args.pp_size or 1) > 1:
-        report.error(
-            "parallelism",
-            "--pp-size",
-            "1",
-            str(server_args.pp_size),
-            why="states of earlier pipeline stages never reach the draft",
-            remedy="use --tp-size instead",
-        )
-    if getattr(server_args, "use_ray", False):
-        report.error(
-            "parallelism", "--use-ray", "no Ray", "Ray", why="Ray's actors load no plugins", remedy="drop --use-ray"
-        )
+def plan_server(server_args: Any, wish: request.Wish, version: str, report: Report) -> WiringPlan | None:  # noqa: ANN401
+    """The plan of a server's arguments, None where a finding stops."""
+    server_options.check_before(server_args, report)
     if server_args.speculative_draft_model_path is None:
         report.error(
             "draft-is-target",
             "--speculative-draft-model-path",
             "the draft's directory or Hub name",
             "nothing",
+            why="SGLang may take the target itself for the draft",
             remedy="--speculative-draft-model-path DRAFT",
         )
-        return Planning(findings=report.findings, plan=None)
+        return None
     asked = Request(
         target=server_args.model_path,
         draft=server_args.speculative_draft_model_path,
@@ -136,10 +117,11 @@ def plan_server(server_args: Any, wish: request.Wish, version: str) -> Planning:
         adapter=wish.adapter,
         format=wish.format,
         boundaries=wish.boundaries,
+        context_length=server_args.context_length,
     )
     try:
         planning = plan_pair(asked, Registry.installed(), version)
     except FindingsError as error:  # a registry with two claims on one name
         planning = Planning(findings=error.findings, plan=None)
     report.extend(planning.findings)
-    return Planning(findings=report.findings, plan=None if report.failed() else planning.plan)
+    return None if report.failed() else planning.plan

@@ -41,8 +41,9 @@ from eagle3_adapters.boundaries import DEEPSEEK_RULE, GPT_OSS_RULE, OUTPUT_OF_LA
 from eagle3_adapters.errors import Severity
 from eagle3_adapters.formats.ids import IDS
 from eagle3_adapters.pair import AUTO, Request, plan_pair
-from eagle3_adapters.planning import checks, plan, routes, vocabulary
+from eagle3_adapters.planning import config_checks, plan, routes, tensors, vocabulary
 from eagle3_adapters.planning import ids as planned_ids
+from eagle3_adapters.planning import math as planned_math
 from eagle3_adapters.wiring import Planning, WiringPlan
 
 E, W, I = Severity.ERROR, Severity.WARNING, Severity.INFO  # noqa: E741 - the letters of findings.md
@@ -64,6 +65,7 @@ class Pair:
     adapter: str = AUTO
     format: str = AUTO
     boundaries: tuple[int, ...] | None = None
+    context_length: int | None = None
     draft_is_target: bool = False
 
     @classmethod
@@ -87,6 +89,7 @@ class Pair:
             adapter=self.adapter,
             format=self.format,
             boundaries=self.boundaries,
+            context_length=self.context_length,
         )
         return plan_pair(request, REGISTRY, ENGINE)
 
@@ -345,6 +348,102 @@ ROWS = (
         layer(rope_theta=5e5),
         then(layer(rope_theta=5e5), target(rope_theta=500000)),
         "rope",
+    ),
+    row(
+        "scaled positions on the target alone",
+        "rope-scaling",
+        W,
+        target(rope_scaling={"rope_type": "llama3", "factor": 8.0}),
+        then(
+            target(rope_scaling={"rope_type": "llama3", "factor": 8.0}),
+            layer(rope_scaling={"rope_type": "llama3", "factor": 8.0}),
+        ),
+        "rope",
+    ),
+    row(
+        "the old spelling of scaling",
+        "rope-spelling",
+        I,
+        layer(rope_scaling={"type": "linear", "factor": 2.0}),
+        layer(rope_scaling={"rope_type": "linear", "factor": 2.0}),
+        "rope",
+    ),
+    row(
+        "the base in the new place alone",
+        "rope-spelling",
+        I,
+        layer(rope_theta=None, rope_parameters={"rope_type": "default", "rope_theta": 10000.0}),
+        layer(rope_parameters={"rope_type": "default", "rope_theta": 10000.0}),
+        "rope",
+    ),
+    row(
+        "positions short of the target's context",
+        "context-short",
+        W,
+        target(max_position_embeddings=65),
+        target(max_position_embeddings=64),
+        "context",
+    ),
+    row(
+        "positions short of the served context",
+        "context-short",
+        W,
+        asked(context_length=65),
+        then(target(max_position_embeddings=65), asked(context_length=64)),
+        "context",
+    ),
+    row(
+        "a quantisation without a method",
+        "quantization-null",
+        I,
+        layer(quantization_config={"quant_algo": None}),
+        layer(quantization_config={"quant_method": "fp8"}),
+        "quantisation",
+    ),
+    row(
+        "a second layer under another trainer's norm name",
+        "layer-norm-name",
+        E,
+        then(
+            SECOND_LAYER,
+            without("layers.1.hidden_norm.weight"),
+            tensor("layers.1.input_layernorm.weight", HIDDEN),
+        ),
+        then(SECOND_LAYER, tensor("layers.1.input_layernorm.weight", HIDDEN)),
+        "depth",
+    ),
+    row(
+        "a layer number left out",
+        "weight-missing",
+        E,
+        tensor("layers.7.hidden_norm.weight", HIDDEN),
+        nothing,
+        "depth",
+    ),
+    row(
+        "norm_output in SGLang's dialect",
+        "norm-output-meaning",
+        W,
+        top(norm_output=True),
+        top(norm_output=False),
+        "norm_output",
+        bases=ONE,
+    ),
+    row(
+        "target ids for offsets, provably",
+        "vocab-map-absolute",
+        I,
+        then(without("t2d"), d2t(TARGET_IDS)),
+        then(without("t2d"), d2t(offsets(TARGET_IDS))),
+        "map",
+    ),
+    row(
+        "numbers that are a map either way",
+        "vocab-map-absolute",
+        E,
+        then(without("t2d"), d2t((0, 1, 2, 3, 4, 5, 6, 7))),
+        then(d2t((0, 1, 2, 3, 4, 5, 6, 7)), t2d((0, 2, 4, 6, 8, 10, 12, 14))),
+        "map",
     ),
     row("a depth without layers", "draft-depth", I, layer(num_hidden_layers=3), SECOND_LAYER, "depth"),
     # The math.
@@ -712,6 +811,9 @@ def slugs(module: ModuleType) -> Iterator[str]:
             yield node.value
 
 
+PLANNING = (plan, planned_ids, planned_math, config_checks, tensors, routes, vocabulary, pair)
+
+
 def told(module: ModuleType) -> Iterator[tuple[str, Severity]]:
     """Code and severity of every call ``report.error("code", ...)``."""
     for node in ast.walk(ast.parse(inspect.getsource(module))):
@@ -722,19 +824,17 @@ def told(module: ModuleType) -> Iterator[tuple[str, Severity]]:
 
 
 def test_every_code_that_planning_emits_has_a_row() -> None:
-    emitted = {
-        code for module in (plan, planned_ids, routes, vocabulary, checks, pair, vocab) for code in slugs(module)
-    }
+    emitted = {code for module in (*PLANNING, vocab) for code in slugs(module)}
     # Built from a flag's name where a draft class does not honour it.
     honoured = attrs.asdict(draft_classes.LLAMA_CLASS.math)
-    emitted |= {flag.replace("_", "-") for flag in checks._UNSERVED if not honoured[flag]}
+    emitted |= {flag.replace("_", "-") for flag in planned_math._UNSERVED if not honoured[flag]}
     assert emitted - {row.code for row in ROWS} == set()
     assert "vocab-map-mask" in emitted  # the collection itself works
     assert "norm-before-residual" in emitted
 
 
 def test_every_severity_of_a_code_has_a_row() -> None:
-    emitted = {fact for module in (plan, planned_ids, routes, vocabulary, checks, pair) for fact in told(module)}
+    emitted = {fact for module in PLANNING for fact in told(module)}
     assert emitted - {(row.code, row.severity) for row in ROWS} == set()
     assert ("hidden-size", I) in emitted
 

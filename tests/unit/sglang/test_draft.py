@@ -326,3 +326,40 @@ def test_another_draft_s_config_is_left_alone() -> None:
 def test_the_stand_in_is_named_like_sglang_s_class(base: WiringPlan) -> None:
     """Otherwise the loader would pass everything through and every test above would mean nothing."""
     assert base.draft_class == LlamaForCausalLMEagle3.__name__
+
+
+# The draft's own embedding, which SGLang replaces by the target's.
+
+
+class Sharing(nn.Module):
+    """A draft class as far as sharing goes: what `set_embed` was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = nn.Module()
+        self.model.embed_tokens = nn.Embedding(32, WIDTH)
+        self.shared: torch.Tensor | None = None
+
+    def set_embed(self, embedding: torch.Tensor) -> None:
+        self.shared = embedding
+
+
+@pytest.mark.parametrize(("change", "refused"), [(0.0, False), (2.0**-9, False), (0.5, True)])
+def test_an_embedding_that_differs_from_the_targets_is_refused_when_it_is_shared(
+    plan: WiringPlan,
+    change: float,
+    refused: bool,  # noqa: FBT001 - a parameter of the table above
+) -> None:
+    own = torch.randn(32, WIDTH)
+    target = own.clone()
+    target[5] *= 1 + change
+    model = Sharing()
+    DraftLoader(plan)._compare_when_shared(model, own)
+    if refused:
+        with pytest.raises(WiringRefusedError) as caught:
+            model.set_embed(target)
+        assert "1 of 32 rows" in str(caught.value)
+    else:
+        model.set_embed(target)
+        assert model.shared is target
+    assert "set_embed" not in vars(model), "the class's own method is back"

@@ -1,0 +1,19 @@
+"""Owns comparing two copies of one token embedding. Needs torch, which it does not import by itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+#: Two copies of one embedding may differ by a rounding to bf16 (2^-8), relative to the largest entry of a row.
+_ROUNDING = 2.0**-7
+
+
+def differing_rows(left: torch.Tensor, right: torch.Tensor) -> int:
+    """Rows [tokens, hidden] that differ by more than a rounding; all of them where the widths differ."""
+    if left.shape != right.shape:
+        return max(len(left), len(right))
+    first, second = left.to(right.device).float(), right.float()
+    return int(((first - second).abs().amax(dim=-1) > _ROUNDING * second.abs().amax(dim=-1)).sum())

@@ -1,0 +1,164 @@
+"""Owns the checks of a draft's config beside its target's: sizes, rotary embedding, context, quantisation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from eagle3_adapters.report import Report
+from eagle3_adapters.values import Config, DraftModel, TargetModel
+
+_REQUIRED = ("hidden_size", "num_attention_heads", "intermediate_size", "vocab_size", "rms_norm_eps")
+#: What Hugging Face's LlamaConfig says where a config says nothing.
+_DEFAULT_CONTEXT = 2048
+
+
+def config_complete(draft: DraftModel, report: Report) -> bool:
+    """Every number that the draft class is built from is there: no default is invented."""
+    complete = True
+    for key in _REQUIRED:
+        value = draft.config.get(key)
+        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+            report.error(
+                "config-unreadable",
+                f"{draft.config_file}: {key}",
+                "a positive number",
+                repr(value),
+                why="the draft class is built from it",
+                remedy=f'write "{key}" as the training run had it',
+            )
+            complete = False
+    return complete
+
+
+def sizes(target: TargetModel, draft: DraftModel, report: Report) -> None:
+    """Hidden size and vocabulary fit the target."""
+    config, file = draft.config, draft.config_file
+    reads = config.get("target_hidden_size") or config["hidden_size"]
+    if reads != target.hidden_size:
+        key = "target_hidden_size" if config.get("target_hidden_size") else "hidden_size"
+        report.error(
+            "hidden-size",
+            f"{file}: {key}",
+            f"{target.hidden_size}, the hidden size of {target.path}",
+            str(reads),
+            why="fc would read states of another width",
+            remedy="check that this draft was trained for this target",
+        )
+    if config["vocab_size"] != target.vocab_size:
+        report.error(
+            "vocab-size",
+            f"{file}: vocab_size",
+            f"{target.vocab_size}, the vocabulary of {target.path}",
+            str(config["vocab_size"]),
+            why="draft ids would be mapped into another vocabulary",
+            remedy="check that this draft was trained for this target",
+        )
+
+
+def rope(target: TargetModel, config: Mapping[str, Any], where: object, report: Report) -> None:
+    """A rotary base that is missing or unlike the target's is legal and suspect."""
+    own, theirs = _theta(config), _theta(target.text)
+    if own is None:
+        report.warning(
+            "rope-base",
+            f"{where}: rope_theta",
+            f"the base that the draft was trained with (the target has {theirs})",
+            "none; SGLang uses 10000",
+            remedy='write "rope_theta" as the training run had it',
+        )
+    elif theirs is not None and own != theirs:
+        report.warning(
+            "rope-base",
+            f"{where}: rope_theta",
+            f"{theirs}, as the target's",
+            str(own),
+            why="right only where the trainer used this base; some train at 10000 whatever the config says",
+        )
+    if rope_kind(target.text) != "default" and rope_kind(config) == "default":
+        report.warning(
+            "rope-scaling",
+            f"{where}: rope_scaling",
+            f"scaling of kind {rope_kind(target.text)}, as the target's",
+            "none",
+            why="right only where the trainer used none; converters have dropped it",
+            remedy='write "rope_scaling" as the training run had it',
+        )
+
+
+def _theta(config: Mapping[str, Any]) -> object:
+    parameters = config.get("rope_parameters")
+    nested = parameters.get("rope_theta") if isinstance(parameters, dict) else None
+    return nested if nested is not None else config.get("rope_theta")
+
+
+def rope_settings(config: Config) -> dict[str, Any]:
+    """The nested rotary settings, under either of their two keys (transformers 4 and 5)."""
+    for key in ("rope_parameters", "rope_scaling"):
+        nested = config.get(key)
+        if isinstance(nested, dict):
+            return nested
+    return {}
+
+
+def rope_kind(config: Config) -> str:
+    """``default``, ``llama3``, ``yarn`` …, under either spelling."""
+    nested = rope_settings(config)
+    return str(nested.get("rope_type") or nested.get("type") or "default")
+
+
+def respelled_rope(draft: DraftModel, report: Report) -> Config:
+    """The rotary settings under both spellings, old and new: SGLang's releases read one or the other."""
+    config, nested = dict(draft.config), dict(rope_settings(draft.config))
+    changes: list[str] = []
+    if "type" in nested and "rope_type" not in nested:
+        nested["rope_type"] = nested["type"]
+        changes.append('"rope_type" beside "type"')
+    if config.get("rope_theta") is None and nested.get("rope_theta") is not None:
+        config["rope_theta"] = nested["rope_theta"]
+        changes.append('"rope_theta" at the top level too')
+    if changes:
+        report.info(
+            "rope-spelling",
+            f"{draft.config_file}: rope",
+            "both spellings of the rotary settings",
+            f"one; written {' and '.join(changes)}",
+        )
+        key = "rope_parameters" if isinstance(config.get("rope_parameters"), dict) else "rope_scaling"
+        config[key] = nested
+    return config
+
+
+def context(target: TargetModel, draft: DraftModel, served: int | None, report: Report) -> None:
+    """The draft's positions reach as far as the context that is served (``served``, else the target's)."""
+    limit = served or target.text.get("max_position_embeddings")
+    own = draft.config.get("max_position_embeddings", _DEFAULT_CONTEXT)
+    if isinstance(limit, int) and isinstance(own, int) and own < limit:
+        report.warning(
+            "context-short",
+            f"{draft.config_file}: max_position_embeddings",
+            f"{limit}, the served context",
+            str(own),
+            why=f"beyond {own} tokens SGLang refuses the draft, or its acceptance falls",
+            remedy=f"--context-length {own}, or raise it if the draft was trained on longer text",
+        )
+
+
+def quantization(draft: DraftModel, report: Report) -> tuple[Config, str | None]:
+    """The config without an empty quantisation, and the draft's own method (None: plain weights)."""
+    config = dict(draft.config)
+    own = config.get("quantization_config")
+    method = own.get("quant_method") or own.get("quant_algo") if isinstance(own, dict) else None
+    beside = draft.quantization_file
+    if beside is not None:
+        section = beside.get("quantization", beside)
+        method = method or (section.get("quant_algo") if isinstance(section, dict) else None)
+    if method is None and (own is not None or beside is not None):
+        config.pop("quantization_config", None)
+        report.info(
+            "quantization-null",
+            str(draft.config_file if beside is None else draft.path / "hf_quant_config.json"),
+            "a method, or no quantisation at all",
+            "an entry without a method; the draft is served in its own dtype",
+        )
+    return config, None if method is None else str(method)

@@ -1,0 +1,118 @@
+"""Owns what a draft computes beyond plain EAGLE-3, and whether SGLang's draft class computes it too."""
+
+from __future__ import annotations
+
+import attrs
+
+from eagle3_adapters.report import Report
+from eagle3_adapters.values import DraftMath, DraftModel, FormatReading
+
+#: Flag -> where it lives in words, and what ignoring it would do.
+_UNSERVED = {
+    "norm_before_residual": "the first layer's residual would be the un-normed state",
+    "norm_before_fc": "the states would reach fc without input_norm",
+    "fc_norm": "the states would reach fc without fc_norm",
+    "norm_output": "later draft steps would continue from another tensor than in training",
+}
+_NOT_YET = "this draft cannot be served with its training-time math yet"
+
+
+def math_served(reading: FormatReading, honoured: DraftMath, report: Report) -> None:
+    """Every flag of the draft's math is one that the draft class honours."""
+    wanted = attrs.asdict(reading.math)
+    for flag, why in _UNSERVED.items():
+        if wanted[flag] and not getattr(honoured, flag):
+            report.error(
+                flag.replace("_", "-"),
+                f"{reading.draft.config_file}: {flag}",
+                "math that SGLang's draft class computes",
+                f"{flag} true",
+                why=why,
+                remedy=_NOT_YET,
+            )
+
+
+def extra_tensors(draft: DraftModel, report: Report) -> set[str]:
+    """Tensors that stand for math the stock class drops. Returns their names, so that they are not told twice."""
+    told: set[str] = set()
+    for names, code, what in (
+        (("q_norm", "k_norm"), "qk-norm", "normed queries and keys"),
+        (("q_proj.bias", "k_proj.bias", "v_proj.bias", "o_proj.bias"), "projection-bias", "attention biases"),
+        (("mlp.gate_proj.bias", "mlp.up_proj.bias", "mlp.down_proj.bias"), "mlp-bias", "MLP biases"),
+    ):
+        found = [name for name in draft.tensors if any(part in name for part in names)]
+        if found:
+            told.update(found)
+            report.error(
+                code,
+                f"{draft.path}: {found[0]}",
+                "math that SGLang's draft class computes",
+                what,
+                why="the class has no parameter for them and would drop them in silence",
+                remedy=_NOT_YET,
+            )
+    return told
+
+
+def flags_match_tensors(reading: FormatReading, report: Report) -> DraftMath:
+    """fc_norm and input_norm: the tensors decide. Returns the math that they stand for."""
+    tensors, math = reading.draft.tensors, reading.math
+    for flag, present in (
+        ("norm_before_fc", "input_norm.weight" in tensors),
+        ("fc_norm", "fc_norm.0.weight" in tensors),
+    ):
+        declared = getattr(math, flag)
+        tensor = "input_norm.weight" if flag == "norm_before_fc" else "fc_norm.0.weight"
+        where = f"{reading.draft.config_file}: {flag}"
+        if present and not declared:
+            report.info("norm-tensor-without-flag", where, f"true, since {tensor} is there", "false; set to true")
+            math = attrs.evolve(math, **{flag: True})
+        elif declared and not present:
+            report.error(
+                "norm-flag-without-tensor",
+                where,
+                f"{tensor} among the tensors",
+                "no such tensor",
+                why="the norm would run with weights that were never trained",
+                remedy=f'set "{flag}": false if training had no such norm, else export the tensor',
+            )
+    return math
+
+
+def states_used(draft: DraftModel, report: Report) -> None:
+    """use_aux_hidden_state false: the draft reads the target's last normed state, not captured ones."""
+    if draft.config.get("use_aux_hidden_state") is False:
+        report.error(
+            "aux-disabled",
+            f"{draft.config_file}: use_aux_hidden_state",
+            "true",
+            "false: the draft reads the target's last normed state",
+            why="SGLang skips fc where the widths coincide; measured: accept length 1.0 to 1.3",
+            remedy=_NOT_YET,
+        )
+
+
+def norm_output_meaning(reading: FormatReading, report: Report) -> None:
+    """``norm_output`` in SGLang's dialect: SGLang continues from the normed state, SpecForge never does."""
+    if reading.norm_output_doubtful:
+        report.warning(
+            "norm-output-meaning",
+            f"{reading.draft.config_file}: norm_output",
+            "later draft steps that continue from the normed output, as SGLang reads the flag",
+            "true, which SpecForge writes for a norm before lm_head alone",
+            why="from the second draft token on the draft would read another state than in training",
+            remedy='a SpecForge draft: set "norm_output": false',
+        )
+
+
+def embedding_kept(reading: FormatReading, owned: bool, report: Report) -> None:  # noqa: FBT001 - one fact, one caller
+    """An embedding of the draft's own that SGLang would overwrite."""
+    if reading.embedding_trained and not owned:
+        report.error(
+            "trained-embedding",
+            f"{reading.draft.config_file}: embed_requires_grad",
+            "the target's embedding, which SGLang puts in its place",
+            "an embedding of the draft's own",
+            why="the trained embedding would be overwritten",
+            remedy=_NOT_YET,
+        )

@@ -11,6 +11,7 @@ from eagle3_adapters import __version__
 from eagle3_adapters.cli.adapters import adapters
 from eagle3_adapters.cli.check import check
 from eagle3_adapters.cli.doctor import doctor
+from eagle3_adapters.cli.explain import explain
 from eagle3_adapters.cli.inspect import inspect
 
 
@@ -20,5 +21,5 @@ def main() -> None:
     """Wire an EAGLE-3 draft to SGLang with its training-time math, or say why it cannot be."""
 
 
-for command in (adapters, check, doctor, inspect):
+for command in (adapters, check, doctor, explain, inspect):
     main.add_command(command)

@@ -19,6 +19,9 @@ from eagle3_adapters.report import Report
 from eagle3_adapters.values import CaptureLayers, DraftModel, FormatReading, TargetModel
 from eagle3_adapters.wiring import Planning, WiringPlan
 
+#: Public EAGLE-3 drafts have one to four layers.
+_DEEPEST_DRAFT = 4
+
 
 def plan_wiring(
     *,
@@ -69,7 +72,7 @@ def plan_wiring(
     vocabulary, encoding = read_map(draft, adapter, report)
     draft = attrs.evolve(draft, vocab_encoding=encoding)
     head_rows = head_rows_of(draft, vocabulary, target, report)
-    num_layers = _depth(draft, report)
+    num_layers = _depth(draft, target, report)
     shapes = draft_classes.llama_shapes(
         draft.config, num_layers=num_layers, states=states or len(listed or ()) or 1, math=math, head_rows=head_rows
     )
@@ -109,7 +112,7 @@ def plan_wiring(
     return Planning(findings=report.findings, plan=None if report.failed() else plan)
 
 
-def _depth(draft: DraftModel, report: Report) -> int:
+def _depth(draft: DraftModel, target: TargetModel, report: Report) -> int:
     """Layers present; the config is corrected to them."""
     layers = sorted({int(name.split(".")[1]) for name in draft.tensors if name.startswith("layers.")})
     depth = len(layers) or 1
@@ -120,6 +123,15 @@ def _depth(draft: DraftModel, report: Report) -> int:
             f"layers numbered from 0 to {depth - 1}",
             f"numbers up to {layers[-1]}",
             remedy="export the draft again with its trainer's own export",
+        )
+    if depth > _DEEPEST_DRAFT and depth == target.num_layers:
+        report.error(
+            "draft-is-target",
+            str(draft.path),
+            "a draft of a few layers",
+            f"{depth} layers, as many as the target has",
+            why="every draft token would cost as much as a target token",
+            remedy="--speculative-draft-model-path DRAFT",
         )
     declared = draft.config.get("num_hidden_layers")
     if declared != depth:

@@ -204,23 +204,29 @@ def states(count: int, width: int = HIDDEN) -> Step:
 
 
 FULL_VOCABULARY = then(tensor("lm_head.weight", VOCAB, HIDDEN), top(draft_vocab_size=VOCAB))
-#: A second decoder layer reads one width and, in SGLang's class, norms no embedding.
-SECOND_LAYER = then(
-    *(
-        tensor(name.replace("layers.0", "layers.1"), *(HIDDEN if size == 2 * HIDDEN else size for size in shape))
-        for name, shape in ((name, tensor.shape) for name, tensor in draft_tensors().items())
-        if name.startswith("layers.0.self_attn") or name.endswith("hidden_norm.weight") or "post_attention" in name
-    ),
-    *(
-        tensor(f"layers.1.mlp.{name}.weight", *shape)
-        for name, shape in (
-            ("gate_proj", (INNER, HIDDEN)),
-            ("up_proj", (INNER, HIDDEN)),
-            ("down_proj", (HIDDEN, INNER)),
-        )
-    ),
-    layer(num_hidden_layers=2),
-)
+
+
+def depth(layers: int) -> Step:
+    """Deeper decoder layers read one width and, in SGLang's class, norm no embedding."""
+    first = {name: tensor.shape for name, tensor in draft_tensors().items() if name.startswith("layers.0.")}
+    return then(
+        *(
+            tensor(name.replace("layers.0", f"layers.{i}"), *(shape[:1] if len(shape) == 1 else deeper(name, shape)))
+            for i in range(1, layers)
+            for name, shape in first.items()
+            if "input_layernorm" not in name
+        ),
+        layer(num_hidden_layers=layers),
+    )
+
+
+def deeper(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A matrix below the first layer: queries, keys and values read one width instead of two."""
+    reads_two = any(part in name for part in ("q_proj", "k_proj", "v_proj"))
+    return (shape[0], HIDDEN) if reads_two else shape
+
+
+SECOND_LAYER = depth(2)
 FC_NORMS = then(*(tensor(f"fc_norm.{state}.weight", HIDDEN) for state in range(3)))
 INPUT_NORM = tensor("input_norm.weight", 3 * HIDDEN)
 FC_BIAS = then(layer(bias=True), tensor("fc.bias", HIDDEN))
@@ -280,6 +286,15 @@ ROWS = (
         asked(draft_is_target=True),
         nothing,
         hides="there is no draft to look at",
+    ),
+    row(
+        "as many layers as the target",
+        "draft-is-target",
+        E,
+        depth(8),
+        then(depth(8), target(num_hidden_layers=9)),
+        "depth",
+        "ids",
     ),
     row(
         "an adapter of another class",

@@ -7,7 +7,6 @@ is checked against the file before memory is allocated for it.
 from __future__ import annotations
 
 import json
-import os
 import struct
 from array import array
 from collections.abc import Mapping, Sequence
@@ -44,6 +43,11 @@ def _fail(code: str, where: object, expected: str, found: str, remedy: str = "")
             )
         ]
     )
+
+
+def unreadable(where: object, expected: str, found: str, remedy: str) -> CheckpointError:
+    """checkpoint-unreadable, for whoever finds checkpoints."""
+    return _fail("checkpoint-unreadable", where, expected, found, remedy)
 
 
 def read_config(directory: Path, name: str = CONFIG) -> dict[str, Any]:
@@ -95,6 +99,8 @@ def read_header(file: Path) -> dict[str, TensorInfo]:
             raw = stream.read(length) if length <= min(_MAX_HEADER, size - 8) else b""
     except OSError as error:
         raise _fail("checkpoint-unreadable", file, "a readable file", str(error), remedy) from error
+    if prefix == b"version ":
+        raise unreadable(file, "the weights", "a git-lfs pointer to them", f"git lfs pull --include {file.name}")
     if not raw:
         found = f"{length} bytes of header in a file of {size}"
         raise _fail("checkpoint-unreadable", file, "a safetensors header within the file", found, remedy)
@@ -247,52 +253,3 @@ def read_draft(directory: Path) -> DraftModel:
         tensors=read_tensors(directory),
         quantization_file=beside,
     )
-
-
-def locate(name: str, revision: str | None = None, *, config_only: bool = False) -> Path:
-    """The local directory of a path or Hub name, as SGLang finds it: a directory, else the Hugging Face cache or Hub.
-
-    ``config_only`` fetches no weights. Raises CheckpointError (checkpoint-unreadable) with the Hub's own reason.
-    """
-    try:
-        directory = Path(name).expanduser()
-    except RuntimeError:  # "~nobody": no such user, so it can only be a name
-        directory = Path(name)
-    if directory.is_dir():
-        return directory
-    if os.environ.get("SGLANG_USE_MODELSCOPE", "").lower() in {"1", "true"}:
-        raise _fail(
-            "checkpoint-unreadable",
-            name,
-            "a directory, where SGLANG_USE_MODELSCOPE is set",
-            "a name on ModelScope",
-            f"download {name} first and give its directory",
-        )
-    try:
-        # Heavy and only for Hub names: huggingface_hub comes with sglang.
-        from huggingface_hub import snapshot_download  # noqa: PLC0415
-    except ImportError as error:
-        raise _fail(
-            "checkpoint-unreadable",
-            name,
-            "a directory, or huggingface_hub to resolve a Hub name",
-            "neither",
-            "pip install huggingface_hub",
-        ) from error
-    patterns = ["*.json"] if config_only else ["*.json", "*.safetensors"]
-    try:
-        found = snapshot_download(
-            name,
-            revision=revision,
-            allow_patterns=patterns,
-            local_files_only=os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"},
-        )
-    except Exception as error:  # huggingface_hub raises its own, requests' and OSError's subclasses
-        raise _fail(
-            "checkpoint-unreadable",
-            name,
-            "a directory or a Hub name",
-            f"{type(error).__name__}: {error}".splitlines()[0],
-            f"huggingface-cli download {name}",
-        ) from error
-    return Path(found)

@@ -9,6 +9,7 @@ import attrs
 from eagle3_adapters import checkpoint, formats
 from eagle3_adapters.boundaries import Ids
 from eagle3_adapters.errors import FindingsError
+from eagle3_adapters.locate import locate
 from eagle3_adapters.planning.plan import plan_wiring
 from eagle3_adapters.registry import Adapter, Registry
 from eagle3_adapters.report import Report
@@ -16,6 +17,8 @@ from eagle3_adapters.values import DraftModel, FormatReading, TargetModel
 from eagle3_adapters.wiring import Planning
 
 AUTO = "auto"
+#: Fields that only a draft's config has.
+_DRAFT_MARKS = ("draft_vocab_size", "eagle_config", "speculators_model_type", "speculators_config")
 
 
 @attrs.frozen(kw_only=True)
@@ -62,11 +65,14 @@ def plan_pair(request: Request, registry: Registry, engine: str) -> Planning:
     report = Report()
     target = reading = adapter = None
     try:
-        target = checkpoint.read_target(checkpoint.locate(request.target, request.target_revision, config_only=True))
+        target_path = locate(request.target, request.target_revision, config_only=True)
+        _check_swapped(target_path, report)
+        if not report.failed():
+            target = checkpoint.read_target(target_path)
     except FindingsError as error:
         report.extend(error.findings)
     try:
-        draft_path = checkpoint.locate(request.draft, request.draft_revision)
+        draft_path = locate(request.draft, request.draft_revision)
         if target is not None and _same(target.path, draft_path):
             report.error(
                 "draft-is-target",
@@ -76,7 +82,8 @@ def plan_pair(request: Request, registry: Registry, engine: str) -> Planning:
                 remedy="--speculative-draft-model-path DRAFT",
             )
         else:
-            reading = read_format(checkpoint.read_draft(draft_path), request.format, registry)
+            draft = checkpoint.read_draft(draft_path)
+            reading = read_format(draft, request.format, registry)
     except FindingsError as error:
         report.extend(error.findings)
     if target is not None:
@@ -84,19 +91,60 @@ def plan_pair(request: Request, registry: Registry, engine: str) -> Planning:
             adapter = choose_adapter(target, request.adapter, registry, report)
         except FindingsError as error:
             report.extend(error.findings)
-    if target is None or reading is None or adapter is None:
-        return Planning(findings=report.findings, plan=None)
-    planning = plan_wiring(
-        target=target,
-        reading=reading,
-        adapter=adapter,
-        engine=engine,
-        boundaries=request.boundaries,
-        context_length=request.context_length,
-    )
-    report.extend(planning.findings)
-    return Planning(findings=report.findings, plan=None if report.failed() else planning.plan)
+    plan = None
+    if target is not None and reading is not None and adapter is not None:
+        try:
+            planning = plan_wiring(
+                target=target,
+                reading=reading,
+                adapter=adapter,
+                engine=engine,
+                boundaries=request.boundaries,
+                context_length=request.context_length,
+            )
+            plan = planning.plan
+            report.extend(planning.findings)
+        except FindingsError as error:  # an adapter that answers with something else
+            report.extend(error.findings)
+    if request.format != AUTO and report.failed():
+        _suspect_format(request, registry, report)
+    return Planning(findings=report.findings, plan=None if report.failed() else plan)
 
 
 def _same(left: Path, right: Path) -> bool:
     return left.resolve() == right.resolve()
+
+
+def _check_swapped(target: Path, report: Report) -> None:
+    """A target's config never has a draft's fields."""
+    config = checkpoint.read_config(target)
+    marks = [key for key in _DRAFT_MARKS if key in config]
+    if marks:
+        report.error(
+            "pair-swapped",
+            str(target / checkpoint.CONFIG),
+            "the target's config",
+            f"a draft's: it has {', '.join(marks)}",
+            why="the two paths were given in the other's place",
+            remedy="swap --target and --draft (--model-path and --speculative-draft-model-path)",
+        )
+
+
+def _suspect_format(request: Request, registry: Registry, report: Report) -> None:
+    """A named format that does not know the file, while another claims it: likelier the cause than the file."""
+    try:
+        draft = checkpoint.read_draft(locate(request.draft, request.draft_revision))
+        claims = {one.name: registry.format(one.name).claim(draft) for one in registry.formats}
+    except FindingsError:
+        return  # told already
+    others = {name: claim for name, claim in claims.items() if claim and name != request.format}
+    if others and request.format in claims and not claims[request.format]:
+        name, claim = next(iter(others.items()))
+        report.prepend_error(
+            "format-mismatch",
+            f"--eagle3-format {request.format}",
+            f"{name}, by the files: {'; '.join(claim)}",
+            request.format,
+            why="the findings below come from reading the files in another dialect",
+            remedy=f"drop --eagle3-format {request.format}, or name {name}",
+        )

@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 import pluggy
 
 from eagle3_adapters import defaults, hookspecs
-from eagle3_adapters.errors import Finding, PluginLoadError, RegistryError, Severity
+from eagle3_adapters.errors import Finding, FindingsError, PluginLoadError, RegistryError, Severity, VocabMapError
+from eagle3_adapters.keymap import KeyMap
+from eagle3_adapters.values import CaptureLayers, DraftModel, EmbedCapture, TargetModel
+from eagle3_adapters.vocab import VocabMap
 
 if TYPE_CHECKING:
     from eagle3_adapters.formats import Format
+
+T = TypeVar("T")
 
 ADAPTERS = "eagle3_adapters"
 ARCHITECTURES = "eagle3_adapters.architectures"
@@ -60,12 +65,60 @@ class Registration:
 
 @attrs.frozen(kw_only=True)
 class Adapter:
-    """A loaded adapter: ask its hooks through :attr:`ask`."""
+    """A loaded adapter. Only it and the core's own defaults answer; an answer of another type is plugin-broken."""
 
     registration: Registration
     architectures: tuple[str, ...]
-    #: Only this adapter and the core's own defaults answer these.
-    ask: pluggy.HookRelay = attrs.field(repr=False)
+    _hooks: pluggy.HookRelay = attrs.field(repr=False)
+
+    def capture_layers(self, target: TargetModel) -> CaptureLayers:
+        """See :func:`eagle3_adapters.hookspecs.capture_layers`."""
+        return self._answer("capture_layers", CaptureLayers, target=target)
+
+    def embed_capture(self, target: TargetModel) -> EmbedCapture:
+        """See :func:`eagle3_adapters.hookspecs.embed_capture`."""
+        return self._answer("embed_capture", EmbedCapture, target=target)
+
+    def weight_key_map(self, draft: DraftModel) -> KeyMap:
+        """See :func:`eagle3_adapters.hookspecs.weight_key_map`."""
+        return self._answer("weight_key_map", KeyMap, draft=draft)
+
+    def vocab_map(self, draft: DraftModel) -> VocabMap | None:
+        """See :func:`eagle3_adapters.hookspecs.vocab_map`. Raises VocabMapError."""
+        answer = self._ask("vocab_map", draft=draft)
+        return None if answer is None else self._checked("vocab_map", VocabMap, answer)
+
+    def _answer(self, hook: str, kind: type[T], **question: object) -> T:
+        return self._checked(hook, kind, self._ask(hook, **question))
+
+    def _ask(self, hook: str, **question: object) -> object:
+        try:
+            answer: object = getattr(self._hooks, hook)(**question)
+        except (FindingsError, VocabMapError):
+            raise
+        except Exception as error:  # a plugin can raise anything
+            raise broken(self.registration, f"{hook} raised {type(error).__name__}: {error}") from error
+        return answer
+
+    def _checked(self, hook: str, kind: type[T], answer: object) -> T:
+        if not isinstance(answer, kind):
+            raise broken(self.registration, f"{hook} answered {answer!r} instead of a {kind.__name__}")
+        return answer
+
+
+def broken(registration: Registration, problem: str) -> PluginLoadError:
+    """plugin-broken, naming who installed it."""
+    return PluginLoadError(
+        [
+            _finding(
+                "plugin-broken",
+                f"{registration.origin}: {registration.value}",
+                "a module that imports and whose hooks fit eagle3_adapters.hookspecs",
+                problem,
+                f"pip install -U {registration.distribution} eagle3-adapters, or tell its author",
+            )
+        ]
+    )
 
 
 def _entry_points() -> Iterable[Registration]:
@@ -168,21 +221,7 @@ class Registry:
         try:
             return point.load()
         except Exception as error:  # a plugin's import can raise anything
-            raise self._broken(registration, f"{type(error).__name__}: {error}") from error
-
-    @staticmethod
-    def _broken(registration: Registration, problem: str) -> PluginLoadError:
-        return PluginLoadError(
-            [
-                _finding(
-                    "plugin-broken",
-                    f"{registration.origin}: {registration.value}",
-                    "a module that imports and whose hooks fit eagle3_adapters.hookspecs",
-                    problem,
-                    f"pip install -U {registration.distribution} eagle3-adapters",
-                )
-            ]
-        )
+            raise broken(registration, f"{type(error).__name__}: {error}") from error
 
     def adapter(self, name: str) -> Adapter:
         """Import and check one adapter. Raises RegistryError (adapter-unknown) or PluginLoadError (plugin-broken)."""
@@ -196,11 +235,11 @@ class Registry:
             manager.register(plugin, name)
             manager.check_pending()
         except (pluggy.PluginValidationError, ValueError) as error:
-            raise self._broken(registration, str(error)) from error
+            raise broken(registration, str(error)) from error
         for hook in ("capture_layers", "embed_capture"):
             if not getattr(manager.hook, hook).get_hookimpls():
-                raise self._broken(registration, f"{hook} is not implemented")
-        return Adapter(registration=registration, architectures=self.architectures_of(name), ask=manager.hook)
+                raise broken(registration, f"{hook} is not implemented")
+        return Adapter(registration=registration, architectures=self.architectures_of(name), hooks=manager.hook)
 
     def format(self, name: str) -> Format:
         """Import one format. Raises RegistryError (format-unknown) or PluginLoadError (plugin-broken)."""
@@ -210,6 +249,6 @@ class Registry:
             attribute for attribute in ("name", "title", "looks_for", "claim", "read") if not hasattr(loaded, attribute)
         ]
         if missing:
-            raise self._broken(registration, f"a format without {', '.join(missing)}")
+            raise broken(registration, f"a format without {', '.join(missing)}")
         format_: Format = loaded  # type: ignore[assignment]  # checked above; a Protocol with data cannot be isinstance'd
         return format_

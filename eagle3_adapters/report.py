@@ -19,6 +19,11 @@ class Report:
         """Something that stops."""
         self._add(Severity.ERROR, code, where, expected, found, why, remedy)
 
+    def prepend_error(self, code: str, where: object, expected: str, found: str, *, why: str, remedy: str) -> None:
+        """Something that stops and is likelier the cause of the errors found before than they are themselves."""
+        self._add(Severity.ERROR, code, where, expected, found, why, remedy)
+        self._findings.insert(0, self._findings.pop())
+
     def warning(self, code: str, where: object, expected: str, found: str, *, why: str = "", remedy: str = "") -> None:
         """Something that goes on and costs."""
         self._add(Severity.WARNING, code, where, expected, found, why, remedy)

@@ -157,13 +157,13 @@ class CaptureSite:
 class CaptureLayers:
     """What an SGLang target class can deliver to a draft, and where."""
 
-    site: CaptureSite
+    site: CaptureSite = attrs.field(validator=instance_of(CaptureSite))
     #: Rule by which SGLang's own setter of this class reads ids.
-    id_rule: Convention
+    id_rule: Convention = attrs.field(validator=instance_of(Convention))
     #: Boundaries that SGLang's setter chooses without ids.
     default: Ids
     #: Boundaries that the class delivers by itself once they are in its list.
-    native: range
+    native: range = attrs.field(validator=instance_of(range))
 
 
 @attrs.frozen(kw_only=True)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The main job on real input: one trained pair, the same prompts, real SGLang on this CPU, four ways.
+"""The main job on real input: one trained pair, the same prompts, real SGLang on this CPU, five ways.
 
 ``plain``: SGLang alone on the checkpoint as it is; ``renamed``: SGLang alone after the usual hand fix; ``adapter``:
 with ``--eagle3-adapter auto`` (``tree``: the same with topk 4); ``none``: without speculation. ``offline`` is what a
@@ -91,7 +91,9 @@ def show(report: dict[str, Any]) -> None:
         print(f"  {way:8} accept length {number}  {note}")
         if "error" in result:
             print(f"           error: {result['error'][:88]}")
-    print(f"  lossless: {report['lossless']}")
+    print(f"  lossless: {report['lossless']}  (the same tokens as without speculation, every way)")
+    equal = all(report["adapter"][key] == report["offline"][key] for key in ("verifies", "accepted"))
+    print(f"  adapter {'equals' if equal else 'DIFFERS FROM'} offline, prompt by prompt")
 
 
 def main() -> None:

@@ -53,7 +53,8 @@ def check(
     else:
         write_findings(planning.findings, sys.stdout)
         if planning.plan is None:
-            click.echo(f"\nNot wired: {len(planning.errors)} error(s). Mend the first one first.")
+            errors = len(planning.errors)
+            click.echo(f"\nNot wired: {errors} error{'s' * (errors > 1)}. Mend the first one first.")
         else:
             click.echo(f"{'' if not planning.findings else chr(10)}Wired: {planning.plan.summary()}")
     sys.exit(exit_code(planning.findings, strict=strict))

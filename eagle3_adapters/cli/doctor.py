@@ -12,9 +12,10 @@ import click
 
 from eagle3_adapters.cli.output import exit_code, finding_data, json_option, print_json, print_table
 from eagle3_adapters.errors import Finding, FindingsError, Severity
+from eagle3_adapters.pair import AUTO
 from eagle3_adapters.registry import Registry
 from eagle3_adapters.render import write_findings
-from eagle3_adapters.sglang import compat, request, seams
+from eagle3_adapters.sglang import compat, overlay, request, seams
 
 _DISTRIBUTIONS = ("eagle3-adapters", "sglang", "torch", "transformers", "safetensors", "pluggy", "attrs")
 
@@ -75,6 +76,33 @@ def _excluded(environment: Mapping[str, str]) -> Finding | None:
     )
 
 
+def _requests(environment: Mapping[str, str]) -> list[Finding]:
+    """Variables that ask for something that is not there, and misspelt ones."""
+    known = {*request.VARIABLES.values(), *overlay.VARIABLES}
+    findings = [
+        Finding(
+            code="environment-variable",
+            severity=Severity.WARNING,
+            where=name,
+            expected=f"one of {', '.join(sorted(known))}",
+            found="a name that nothing reads",
+            why="what it asks for is ignored",
+            remedy=f"unset {name}",
+        )
+        for name in sorted(environment)
+        if name.startswith("EAGLE3_") and name not in known
+    ]
+    try:
+        wish = request.read(object(), environment)
+        if wish is not None and wish.adapter != AUTO:
+            Registry.installed().adapter(wish.adapter)
+        if wish is not None and wish.format != AUTO:
+            Registry.installed().format(wish.format)
+    except FindingsError as error:
+        findings.extend(error.findings)
+    return findings
+
+
 @click.command()
 @json_option
 def doctor(as_json: bool) -> None:  # noqa: FBT001 - click passes options by name
@@ -83,6 +111,7 @@ def doctor(as_json: bool) -> None:  # noqa: FBT001 - click passes options by nam
     plugins, findings = _plugins()
     found_seams = seams.found(version)
     findings.extend(finding for finding in (compat.version_finding(version), _excluded(os.environ)) if finding)
+    findings.extend(_requests(os.environ))
     findings.extend(seams.finding(seam, version) for seam, there in found_seams.items() if not there)
     asked = {name: os.environ[name] for name in request.VARIABLES.values() if name in os.environ}
     device, versions = _device(), _versions()

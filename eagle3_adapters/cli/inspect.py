@@ -12,6 +12,7 @@ from eagle3_adapters.boundaries import describe_all
 from eagle3_adapters.cli.options import adapter_option, format_option
 from eagle3_adapters.cli.output import exit_code, finding_data, json_option, print_json, print_table, stop
 from eagle3_adapters.errors import FindingsError
+from eagle3_adapters.locate import locate
 from eagle3_adapters.pair import choose_adapter, read_format
 from eagle3_adapters.planning.ids import resolve_reading
 from eagle3_adapters.registry import Registry
@@ -42,14 +43,14 @@ def inspect(draft: str, target: str | None, adapter: str, format_: str, as_json:
     """Say what DRAFT (a directory or Hub name) is: format and why, layer ids, flags, tensors."""
     try:
         registry = Registry.installed()
-        reading = read_format(checkpoint.read_draft(checkpoint.locate(draft)), format_, registry)
+        reading = read_format(checkpoint.read_draft(locate(draft)), format_, registry)
         report = Report()
         report.extend(reading.findings)
         model, capture = None, None
         if target is not None:
-            model = checkpoint.read_target(checkpoint.locate(target, config_only=True))
+            model = checkpoint.read_target(locate(target, config_only=True))
             chosen = choose_adapter(model, adapter, registry, report)
-            capture = chosen.ask.capture_layers(target=model)
+            capture = chosen.capture_layers(model)
     except FindingsError as error:
         stop("inspect", error, as_json=as_json)
     ids = [_describe_ids(id_reading, model, capture) for id_reading in reading.id_readings]

@@ -1,4 +1,4 @@
-"""Owns the options that several commands share."""
+"""Owns the options that several commands share: spelt as here or as in SGLang, with the same variables behind them."""
 
 from __future__ import annotations
 
@@ -27,13 +27,30 @@ class BoundariesType(click.ParamType):  # type: ignore[type-arg]  # generic from
 
 
 adapter_option: Callable[[Any], Any] = click.option(
-    "--adapter", default=AUTO, show_default=True, metavar="NAME", help="Adapter of the target's architecture."
+    "--adapter",
+    "--eagle3-adapter",
+    "adapter",
+    envvar="EAGLE3_ADAPTER",
+    default=AUTO,
+    show_default=True,
+    metavar="NAME",
+    help="Adapter of the target's architecture.",
 )
 format_option: Callable[[Any], Any] = click.option(
-    "--format", "format_", default=AUTO, show_default=True, metavar="NAME", help="Trainer's format of the draft."
+    "--format",
+    "--eagle3-format",
+    "format_",
+    envvar="EAGLE3_FORMAT",
+    default=AUTO,
+    show_default=True,
+    metavar="NAME",
+    help="Trainer's format of the draft.",
 )
 boundaries_option: Callable[[Any], Any] = click.option(
     "--boundaries",
+    "--eagle3-boundaries",
+    "boundaries",
+    envvar="EAGLE3_BOUNDARIES",
     type=BoundariesType(),
     help="Boundary of each column block of fc, in their order; overrides what the layer ids mean.",
 )

@@ -98,6 +98,16 @@ ENTRIES = (
         example='{"max_position_embeddings": 2048}   with --context-length 32768',
     ),
     Explanation(
+        code="sliding-window",
+        title="The draft was trained with a sliding window",
+        severity="W",
+        meaning="The config names a window and its layers use it. SGLang's draft class runs full attention whatever "
+        "the config says; only a server option gives it a window.",
+        writers=("speculators drafts for targets with sliding windows",),
+        fix="Give the server the window that the draft was trained with:\n    --speculative-draft-window-size 2048",
+        example='{"sliding_window": 2048, "layer_types": ["sliding_attention"]}',
+    ),
+    Explanation(
         code="quantization-inherited",
         title="A plain draft would inherit the target's quantisation",
         severity="fixed",
@@ -107,6 +117,17 @@ ENTRIES = (
         fix="Nothing to do; the flag that says the same to SGLang alone is:\n"
         "    --speculative-draft-model-quantization unquant",
         example="--quantization awq\n(draft: BF16 tensors, no quantization_config)",
+    ),
+    Explanation(
+        code="draft-quantized",
+        title="The draft's weights are quantised",
+        severity="E",
+        meaning="The config names a method, or scales or narrow weights are among the tensors. The routes of this "
+        "package carry plain weights only, and SGLang fails on some methods after the start alone.",
+        writers=("ModelOpt and llm-compressor exports of drafts",),
+        fix="Serve the unquantised export of the draft; the target may stay quantised:\n"
+        "    --speculative-draft-model-path DRAFT-BF16",
+        example='{"quantization_config": {"quant_method": "fp8"}}',
     ),
     Explanation(
         code="quantization-null",

@@ -29,6 +29,14 @@ ENTRIES = (
         example="SGLANG_PLUGINS=my_plugin",
     ),
     Explanation(
+        code="environment-variable",
+        title="An EAGLE3_ variable that nothing reads",
+        severity="W",
+        meaning="Its name is none of those that this package knows, so what it asks for is ignored.",
+        fix="Correct the name, or remove it:\n    unset EAGLE3_FORMT",
+        example="EAGLE3_FORMT=speculators",
+    ),
+    Explanation(
         code="hook-not-applied",
         title="SGLang did not apply one of the hooks",
         severity="E",

@@ -69,6 +69,24 @@ ENTRIES = (
         example='--eagle3-adapter llama\n{"architectures": ["GptOssForCausalLM"]}   (the target)',
     ),
     Explanation(
+        code="pair-swapped",
+        title="The target's path leads to a draft",
+        severity="E",
+        meaning="The config named as the target's has fields that only a draft has. The two paths were given in each "
+        "other's place.",
+        fix="Swap them:\n    eagle3-adapters check --target TARGET --draft DRAFT",
+        example='{"draft_vocab_size": 32000}   under --model-path',
+    ),
+    Explanation(
+        code="format-mismatch",
+        title="The named format does not know the file, another one does",
+        severity="E",
+        meaning="The files carry the marks of another trainer's dialect than the one asked for, and reading them in "
+        "the one asked for went wrong.",
+        fix="Leave the choice to the files, or name the format that claims them:\n    eagle3-adapters inspect DRAFT",
+        example="--eagle3-format sglang   with a speculators checkpoint",
+    ),
+    Explanation(
         code="adapter-unknown",
         title="No adapter of this name is installed",
         severity="E",

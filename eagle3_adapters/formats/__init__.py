@@ -35,6 +35,9 @@ def why_not_eagle3(shapes: Mapping[str, tuple[int, ...]]) -> str:
     An EAGLE-3 head has an ``fc`` that maps n states of the target to its hidden size, and a first layer whose query
     projection (``q_proj``, or ``q_a_proj`` with latent attention) reads twice the hidden size.
     """
+    parallel = next((name for name in shapes if _ends(name, "mask_hidden")), None)
+    if parallel is not None:
+        return f"{parallel}, which a P-EAGLE head has: it drafts all tokens at once"
     joins = {name: shape for name, shape in shapes.items() if _ends(name, "fc.weight")}
     queries = {
         name: shape
@@ -85,15 +88,22 @@ def read(draft: DraftModel, format_: Format) -> FormatReading:
     """Read a draft, and check by its canonical names that it is an EAGLE-3 head. Raises FindingsError (not-eagle3)."""
     reading = format_.read(draft)
     shapes: dict[str, tuple[int, ...]] = {}
+    strangers = False
     for name, tensor in reading.draft.tensors.items():
         try:
             canonical = reading.keys.apply(name)
         except UnmappedKeyError:
-            continue  # told with all the other tensors
+            # Told with all the other tensors, unless it makes the head another kind of head.
+            if _ends(name, "mask_hidden"):
+                shapes[name] = tensor.shape
+            strangers = True
+            continue
         if isinstance(canonical, str):
             shapes[canonical] = tensor.shape
     reason = why_not_eagle3(shapes)
-    if reason and not _lacks_only_fc(shapes):
+    # Where names are unknown, the missing ones may be among them: that is told name by name.
+    renamed = strangers and reason.startswith("no ")
+    if reason and not renamed and not _lacks_only_fc(shapes):
         raise _not_eagle3(draft, reason)
     return reading
 

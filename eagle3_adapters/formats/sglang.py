@@ -17,6 +17,45 @@ from eagle3_adapters.keymap import KeyMap, Rename
 from eagle3_adapters.values import Config, DraftMath, DraftModel, FormatReading, IdReading
 
 ARCHITECTURES = ("LlamaForCausalLMEagle3", "Eagle3DeepseekV2ForCausalLM")
+#: SpecForge's history has written other classes' names with the same ending, for the same tensors.
+_SUFFIXES = ("ForCausalLMEagle3", "Eagle3DeepseekV2ForCausalLM")
+
+
+def _architecture(config: Config) -> str:
+    architectures = config.get("architectures")
+    first = architectures[0] if isinstance(architectures, list) and architectures else None
+    return first if isinstance(first, str) else ""
+
+
+def _architecture_findings(draft: DraftModel) -> list[Finding]:
+    """The class that the file names, where SGLang has none of that name. Raises FindingsError for experts."""
+    where = f"{draft.config_file}: architectures"
+    experts = [name for name in draft.tensors if ".mlp.experts." in name]
+    if experts:
+        raise FindingsError(
+            [
+                Finding(
+                    code="draft-architecture",
+                    severity=Severity.ERROR,
+                    where=where,
+                    expected="a dense MLP, which SGLang's draft classes compute",
+                    found=f"a mixture of experts ({len(experts)} tensors, first {experts[0]})",
+                    remedy="this draft cannot be served with its training-time math yet",
+                )
+            ]
+        )
+    if _architecture(draft.config) in ("", *ARCHITECTURES):
+        return []
+    return [
+        Finding(
+            code="draft-architecture",
+            severity=Severity.INFO,
+            where=where,
+            expected=f"one of {', '.join(ARCHITECTURES)}",
+            found=f"{_architecture(draft.config)}; the class is chosen by the tensors",
+            why="SGLang registers no such class",
+        )
+    ]
 
 
 def _key_map(draft: DraftModel) -> KeyMap:
@@ -43,16 +82,16 @@ class SglangFormat:
 
     name = "sglang"
     title = "SGLang's own dialect (SpecForge exports)"
-    looks_for = f"architectures of {' or '.join(ARCHITECTURES)}"
+    looks_for = f"architectures of {' or '.join(ARCHITECTURES)}, or any ...ForCausalLMEagle3"
 
     def claim(self, draft: DraftModel) -> tuple[str, ...]:
         """By the class that SGLang would load; no other trainer's marks."""
-        architectures = draft.config.get("architectures") or [None]
-        if "transformer_layer_config" in draft.config or architectures[0] not in ARCHITECTURES:
+        architecture = _architecture(draft.config)
+        if "transformer_layer_config" in draft.config or not architecture.endswith(_SUFFIXES):
             return ()
         nested = "eagle_config" in draft.config
         return (
-            f"architectures is {architectures[0]}",
+            f"architectures is {architecture}",
             f"{IDS} in eagle_config" if nested else "a flat config",
         )
 
@@ -76,7 +115,7 @@ class SglangFormat:
                 ]
             )
         where = f"{draft.config_file}: eagle_config.{IDS}"
-        findings: list[Finding] = []
+        findings = _architecture_findings(draft)
         ids = layer_ids(nested, IDS, f"{draft.config_file}: eagle_config")
         if ids is None:
             ids = layer_ids(config, IDS, str(draft.config_file))

@@ -21,7 +21,14 @@ from eagle3_adapters.values import Config, DraftMath, DraftModel, FormatReading,
 
 _LAYER_CONFIG = "transformer_layer_config"
 #: Fields that stand beside transformer_layer_config and mean something to the draft.
-_OUTER = ("draft_vocab_size", "target_hidden_size", "tie_word_embeddings", "dtype", "torch_dtype")
+_OUTER = (
+    "draft_vocab_size",
+    "target_hidden_size",
+    "tie_word_embeddings",
+    "quantization_config",
+    "dtype",
+    "torch_dtype",
+)
 _KEYS = KeyMap(
     "format speculators",
     (
@@ -49,8 +56,12 @@ class SpeculatorsFormat:
 
     def claim(self, draft: DraftModel) -> tuple[str, ...]:
         """By the nested layer config, which no other trainer writes, and the speculator type."""
-        kind = draft.config.get("speculators_model_type")
-        if not isinstance(draft.config.get(_LAYER_CONFIG), dict) or kind not in ("eagle3", None):
+        kind, outer = draft.config.get("speculators_model_type"), draft.config.get("speculators_config")
+        algorithm = outer.get("algorithm") if isinstance(outer, dict) else None
+        if not isinstance(draft.config.get(_LAYER_CONFIG), dict):
+            return ()
+        # Either mark decides; where neither stands, the nesting alone does.
+        if "eagle3" not in (kind, algorithm) and (kind, algorithm) != (None, None):
             return ()
         version = draft.config.get("speculators_version")
         stated = f"speculators_version {version}" if version else "no speculators_version"
@@ -133,6 +144,8 @@ class SpeculatorsFormat:
         flat: dict[str, Any] = dict(layer_config)
         flat.pop("architectures", None)
         flat |= {key: config[key] for key in _OUTER if key in config}
+        if flat.get("target_hidden_size", 0) is None:  # this dialect's way to say: the target's own
+            del flat["target_hidden_size"]
         flat["use_aux_hidden_state"] = True
         return flat
 

@@ -75,15 +75,30 @@ def rope(target: TargetModel, config: Mapping[str, Any], where: object, report: 
             str(own),
             why="right only where the trainer used this base; some train at 10000 whatever the config says",
         )
-    if rope_kind(target.text) != "default" and rope_kind(config) == "default":
+    own_scaling, their_scaling = _scaling(config), _scaling(target.text)
+    if own_scaling != their_scaling:
         report.warning(
             "rope-scaling",
             f"{where}: rope_scaling",
-            f"scaling of kind {rope_kind(target.text)}, as the target's",
-            "none",
-            why="right only where the trainer used none; converters have dropped it",
+            f"{_words(their_scaling)}, as the target's",
+            _words(own_scaling),
+            why="right only where the trainer had it so; converters have dropped scaling",
             remedy='write "rope_scaling" as the training run had it',
         )
+
+
+def _scaling(config: Config) -> dict[str, Any]:
+    """Kind and parameters of the scaling, without the base; empty for plain positions."""
+    if rope_kind(config) == "default":
+        return {}
+    others = {
+        key: value for key, value in rope_settings(config).items() if key not in ("type", "rope_type", "rope_theta")
+    }
+    return {"kind": rope_kind(config), **others}
+
+
+def _words(scaling: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in scaling.items()) or "no scaling"
 
 
 def _theta(config: Mapping[str, Any]) -> object:
@@ -141,6 +156,20 @@ def context(target: TargetModel, draft: DraftModel, served: int | None, report: 
             str(own),
             why=f"beyond {own} tokens SGLang refuses the draft, or its acceptance falls",
             remedy=f"--context-length {own}, or raise it if the draft was trained on longer text",
+        )
+
+
+def window(draft: DraftModel, report: Report) -> None:
+    """A sliding window that the draft was trained with: SGLang's draft class reads none from the config."""
+    size, kinds = draft.config.get("sliding_window"), draft.config.get("layer_types") or ()
+    if isinstance(size, int) and ("sliding_attention" in kinds or draft.config.get("use_sliding_window") is True):
+        report.warning(
+            "sliding-window",
+            f"{draft.config_file}: sliding_window",
+            "full attention, which SGLang's draft class runs whatever the config says",
+            f"{size} tokens",
+            why=f"beyond {size} tokens the draft would attend to more than in training",
+            remedy=f"--speculative-draft-window-size {size}",
         )
 
 

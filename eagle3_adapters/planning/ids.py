@@ -54,6 +54,7 @@ def listed_boundaries(
     """Boundary of each column block of fc, in the order of the blocks."""
     if override is not None:
         listed, where, default = override, "--eagle3-boundaries", False
+        _tell_override(reading, target, capture, override, report)
     else:
         default = reading.id_readings[0].ids is None
         where = reading.ids_where
@@ -69,10 +70,33 @@ def listed_boundaries(
             f"{states} states, as fc.weight has columns for",
             f"{len(listed)} boundaries {list(listed)}",
             why="fc would read another number of states than it was trained on",
-            remedy="name one boundary for each: --eagle3-boundaries " + ",".join("K" * states),
+            remedy="correct the ids in the config, or name one boundary for each: --eagle3-boundaries "
+            + ",".join("K" * states),
         )
         return None
     return listed
+
+
+def _tell_override(
+    reading: FormatReading, target: TargetModel, capture: CaptureLayers, override: Ids, report: Report
+) -> None:
+    """The user's boundaries beside what the file's ids mean, where the file leaves no doubt."""
+    declared = reading.id_readings[0]
+    if declared.ids is None or not reading.first_reading_decides:
+        return
+    try:
+        meant = resolve_reading(declared, target, capture)
+    except ConventionError:
+        return
+    if set(meant) != set(override):
+        report.warning(
+            "layer-ids-overridden",
+            "--eagle3-boundaries",
+            f"{list(meant)}, what the ids of {reading.ids_where} mean ({declared.meaning})",
+            str(list(override)),
+            why="a state one layer off is served without a word and accepts little",
+            remedy="drop --eagle3-boundaries, unless you know that the file is wrong",
+        )
 
 
 def _read_ids(reading: FormatReading, target: TargetModel, capture: CaptureLayers, report: Report) -> Ids | None:

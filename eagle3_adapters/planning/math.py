@@ -14,6 +14,20 @@ _UNSERVED = {
     "fc_norm": "the states would reach fc without fc_norm",
     "norm_output": "later draft steps would continue from another tensor than in training",
 }
+#: What the quantisers in use write beside or in place of a weight.
+_SCALES = (
+    ".weight_scale",
+    ".weight_scale_2",
+    ".weight_scale_inv",
+    ".input_scale",
+    ".k_scale",
+    ".v_scale",
+    ".qweight",
+    ".qzeros",
+    ".scales",
+    ".g_idx",
+    ".weight_packed",
+)
 _NOT_YET = "this draft cannot be served with its training-time math yet"
 
 
@@ -51,6 +65,30 @@ def extra_tensors(draft: DraftModel, report: Report) -> set[str]:
                 why="the class has no parameter for them and would drop them in silence",
                 remedy=_NOT_YET,
             )
+    return told
+
+
+def is_scale(name: str) -> bool:
+    """Whether a tensor is a quantiser's, by its name."""
+    return name.endswith(_SCALES)
+
+
+def plain_weights(draft: DraftModel, method: str | None, report: Report) -> set[str]:
+    """Weights in their own precision: quantised drafts are not served yet. Returns the names that were told."""
+    scales = {name for name in draft.tensors if is_scale(name)}
+    narrow = {name for name, tensor in draft.tensors.items() if tensor.dtype.startswith(("F8", "F4", "U8", "I8"))}
+    told = scales | narrow
+    if told or method is not None:
+        first = min(told, default="")
+        found = f"method {method}" if method else f"{first} ({draft.tensors[first].dtype})"
+        report.error(
+            "draft-quantized",
+            str(draft.config_file if method else f"{draft.path}: {first}"),
+            "weights in bf16, fp16 or fp32",
+            found,
+            why="SGLang's draft class would need its scales, and some methods fail only after the start",
+            remedy="serve the unquantised export of the draft; the target may be quantised",
+        )
     return told
 
 

@@ -40,7 +40,7 @@ def plan_wiring(
     """
     report = Report()
     report.extend(reading.findings)
-    capture: CaptureLayers = adapter.ask.capture_layers(target=target)
+    capture: CaptureLayers = adapter.capture_layers(target)
     draft, keys = canonical_draft(reading, report)
     reading = attrs.evolve(reading, draft=draft)
     if not config_checks.config_complete(draft, report):
@@ -48,10 +48,11 @@ def plan_wiring(
     config_checks.sizes(target, draft, report)
     config_checks.rope(target, draft.config, draft.config_file, report)
     config_checks.context(target, draft, context_length, report)
+    config_checks.window(draft, report)
     draft = attrs.evolve(draft, config=config_checks.respelled_rope(draft, report))
     config, method = config_checks.quantization(draft, report)
     draft = attrs.evolve(draft, config=config)
-    told = math_checks.extra_tensors(draft, report)
+    told = math_checks.extra_tensors(draft, report) | math_checks.plain_weights(draft, method, report)
     math = math_checks.flags_match_tensors(reading, report)
     draft_class = draft_classes.class_of(draft)
     if draft_class is None:
@@ -68,7 +69,9 @@ def plan_wiring(
     math_checks.norm_output_meaning(reading, report)
     math_checks.embedding_kept(reading, draft_classes.owns_embedding(draft.config), report)
     states = states_of(target, draft, report)
-    listed = listed_boundaries(reading, target, capture, boundaries, states, report)
+    joined = draft.config.get("use_aux_hidden_state") is not False or "fc.weight" in draft.tensors
+    # Trained without joined states: there are no ids to read. That this is not served was told.
+    listed = listed_boundaries(reading, target, capture, boundaries, states, report) if joined else None
     vocabulary, encoding = read_map(draft, adapter, report)
     draft = attrs.evolve(draft, vocab_encoding=encoding)
     head_rows = head_rows_of(draft, vocabulary, target, report)
@@ -76,14 +79,16 @@ def plan_wiring(
     shapes = draft_classes.llama_shapes(
         draft.config, num_layers=num_layers, states=states or len(listed or ()) or 1, math=math, head_rows=head_rows
     )
+    if not joined:
+        shapes = {name: shape for name, shape in shapes.items() if name != "fc.weight"}
     tensors_complete(draft, shapes, states_known=states is not None, excused=told, report=report)
-    key_map: KeyMap | None = adapter.ask.weight_key_map(draft=draft)
+    key_map: KeyMap | None = adapter.weight_key_map(draft)
     if report.failed() or listed is None or states is None or key_map is None:
         return Planning(findings=report.findings, plan=None)
 
     ascending = tuple(sorted(listed))
     order = tuple(listed.index(k) for k in ascending)
-    tell_order(order, reading.ids_where, listed, report)
+    tell_order(order, reading.ids_where if boundaries is None else "--eagle3-boundaries", listed, report)
     routes = routes_of(keys, key_map, order, draft.vocab_encoding, report)
     plan = WiringPlan(
         adapter=adapter.registration.name,
@@ -106,7 +111,7 @@ def plan_wiring(
         math=math,
         quantization=method,
         capture=capture.site,
-        embed=adapter.ask.embed_capture(target=target),
+        embed=adapter.embed_capture(target),
         config=engine_config(draft, target, capture, ascending, num_layers, head_rows, math, draft_class.name),
     )
     return Planning(findings=report.findings, plan=None if report.failed() else plan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 
 import attrs
@@ -10,6 +11,7 @@ from eagle3_adapters import canonical, draft_classes
 from eagle3_adapters.boundaries import Ids
 from eagle3_adapters.errors import KeyMapError, UnmappedKeyError
 from eagle3_adapters.keymap import Drop, KeyMap
+from eagle3_adapters.planning.math import is_scale
 from eagle3_adapters.report import Report
 from eagle3_adapters.values import DraftModel, FormatReading
 from eagle3_adapters.vocab import VocabEncoding
@@ -24,13 +26,16 @@ def canonical_draft(reading: FormatReading, report: Report) -> tuple[DraftModel,
         try:
             canonical_name = reading.keys.apply(name)
         except UnmappedKeyError as error:
+            if is_scale(name):
+                names[name] = name  # told as draft-quantized, under its own name
+                continue
             report.error(
                 "weight-unmapped",
                 f"{reading.draft.path}: {name}",
                 f"a name that {error.owner} knows",
                 "no rule takes it",
                 why="it would be dropped in silence",
-                remedy="name the format that wrote it: --eagle3-format NAME",
+                remedy=_nearest(name, reading.keys) + "or name the format that wrote it: --eagle3-format NAME",
             )
             continue
         if isinstance(canonical_name, Drop):
@@ -54,6 +59,13 @@ def canonical_draft(reading: FormatReading, report: Report) -> tuple[DraftModel,
         )
         draft = attrs.evolve(draft, config=config)
     return draft, names
+
+
+def _nearest(name: str, keys: KeyMap) -> str:
+    """A name that the format knows and that was perhaps meant."""
+    known = [rule.source.replace("{layer}", "0").replace("{state}", "0") for rule in keys.rules]
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+    return f"rename it if it is {close[0]}, " if close else "rename it as the format does, "
 
 
 def routes_of(

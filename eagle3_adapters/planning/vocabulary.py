@@ -19,7 +19,7 @@ def read_map(draft: DraftModel, adapter: Adapter, report: Report) -> tuple[Vocab
     error.
     """
     try:
-        result: VocabMap | None = adapter.ask.vocab_map(draft=draft)
+        result: VocabMap | None = adapter.vocab_map(draft)
     except FindingsError as error:
         report.extend(error.findings)
         return None, draft.vocab_encoding
@@ -67,9 +67,7 @@ def _as_target_ids(draft: DraftModel, adapter: Adapter) -> VocabMap | None:
     if draft.vocab_encoding is not VocabEncoding.OFFSET:
         return None
     try:
-        result: VocabMap | None = adapter.ask.vocab_map(
-            draft=attrs.evolve(draft, vocab_encoding=VocabEncoding.ABSOLUTE)
-        )
+        result: VocabMap | None = adapter.vocab_map(draft=attrs.evolve(draft, vocab_encoding=VocabEncoding.ABSOLUTE))
     except (FindingsError, VocabMapError):
         return None
     return result

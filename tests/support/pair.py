@@ -44,6 +44,8 @@ def offline_counts(
     import torch  # noqa: PLC0415
     import transformers  # noqa: PLC0415
 
+    # Its progress bar would stand between the lines of whoever calls.
+    transformers.utils.logging.disable_progress_bar()
     target = transformers.AutoModelForCausalLM.from_pretrained(plan.target_path, dtype=torch.float32)
     loaded = load_draft(plan)
     known, features = [], []

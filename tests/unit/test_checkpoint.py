@@ -13,7 +13,6 @@ import pytest
 from support.checkpoints import Array, target_config, write_draft, write_safetensors, write_target
 
 from eagle3_adapters.checkpoint import (
-    locate,
     read_config,
     read_draft,
     read_header,
@@ -23,6 +22,7 @@ from eagle3_adapters.checkpoint import (
     weight_files,
 )
 from eagle3_adapters.errors import CheckpointError, Finding
+from eagle3_adapters.locate import locate
 
 ONE = {"a": Array("F32", (2,))}
 

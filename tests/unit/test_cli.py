@@ -300,3 +300,35 @@ def test_help_tells_every_command() -> None:
     result = run("--help")
     assert result.exit_code == 0
     assert all(command in result.stdout for command in ("adapters", "check", "doctor", "inspect"))
+
+
+# What a user types wrongly.
+
+
+def test_the_variables_of_the_server_are_honoured_by_check(target: str, draft: str) -> None:
+    """check must say what the server will do with the same environment."""
+    result = run("check", "--target", target, "--draft", draft, "--json", EAGLE3_BOUNDARIES="1,3,6")
+    data = json.loads(result.stdout)
+    assert data["plan"]["boundaries"] == [1, 3, 6]
+    assert "layer-ids-overridden" in codes(result)
+
+
+@pytest.mark.parametrize("flag", ["--boundaries", "--eagle3-boundaries"])
+def test_options_may_be_spelt_as_in_sglang(target: str, draft: str, flag: str) -> None:
+    result = run("check", "--target", target, "--draft", draft, "--json", flag, "1,3,6")
+    assert json.loads(result.stdout)["plan"]["boundaries"] == [1, 3, 6]
+
+
+def test_doctor_names_a_misspelt_variable_and_an_adapter_that_is_not_there() -> None:
+    result = run("doctor", "--json", EAGLE3_FORMT="x", EAGLE3_ADAPTER="nope")
+    assert {"environment-variable", "adapter-unknown"} <= set(codes(result))
+    assert result.exit_code == 1
+
+
+def test_swapped_paths_are_told_as_swapped(target: str, draft: str) -> None:
+    assert codes(run("check", "--target", draft, "--draft", target, "--json"))[0] == "pair-swapped"
+
+
+def test_the_wrong_format_is_told_before_what_comes_of_it(target: str, draft: str) -> None:
+    wrong = run("check", "--target", target, "--draft", draft, "--json", "--format", "sglang")
+    assert codes(wrong)[0] == "format-mismatch"

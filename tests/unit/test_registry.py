@@ -257,13 +257,13 @@ def test_an_adapter_answers_for_its_own_target_alone(install: Install, tmp_path:
     target = read_target(write_target(tmp_path / "target"))
     registry = Registry.installed()
     registry.adapter("bigfoot")
-    assert registry.adapter("yeti").ask.embed_capture(target=target).module == "model.embed_tokens"
+    assert registry.adapter("yeti").embed_capture(target).module == "model.embed_tokens"
 
 
 def test_an_adapters_own_key_map_wins_over_the_cores(install: Install, draft: DraftModel) -> None:
     own = '@hookimpl\ndef weight_key_map(draft):\n    return KeyMap("yeti", (Rename("fc.weight", "yeti.fc"),))\n'
     install("yeti-adapters", adapters=("yeti",), source=f"{SOUND}\n{own}")
-    keys = Registry.installed().adapter("yeti").ask.weight_key_map(draft=draft)
+    keys = Registry.installed().adapter("yeti").weight_key_map(draft)
     assert keys.owner == "yeti"
     assert keys.apply("fc.weight") == "yeti.fc"
 
@@ -275,7 +275,7 @@ def test_without_an_answer_of_the_adapter_the_core_names_every_tensor(
     install: Install, draft: DraftModel, own: str
 ) -> None:
     install("yeti-adapters", adapters=("yeti",), source=f"{SOUND}\n{own}")
-    keys = Registry.installed().adapter("yeti").ask.weight_key_map(draft=draft)
+    keys = Registry.installed().adapter("yeti").weight_key_map(draft)
     assert keys.apply("fc.weight") == "model.fc.weight"
     for name in draft_tensors():
         keys.apply(name)
@@ -283,11 +283,45 @@ def test_without_an_answer_of_the_adapter_the_core_names_every_tensor(
 
 def test_the_core_reads_the_vocabulary_map(install: Install, draft: DraftModel) -> None:
     install("yeti-adapters", adapters=("yeti",))
-    assert tuple(Registry.installed().adapter("yeti").ask.vocab_map(draft=draft).target_ids) == TARGET_IDS
+    answer = Registry.installed().adapter("yeti").vocab_map(draft)
+    assert answer is not None
+    assert tuple(answer.target_ids) == TARGET_IDS
 
 
 def test_a_draft_without_a_map_has_the_targets_vocabulary(install: Install, tmp_path: Path) -> None:
     install("yeti-adapters", adapters=("yeti",))
     tensors = {name: tensor for name, tensor in draft_tensors().items() if name not in ("d2t", "t2d")}
     whole = read_draft(write_draft(tmp_path / "whole", layer_config(), tensors))
-    assert Registry.installed().adapter("yeti").ask.vocab_map(draft=whole) is None
+    assert Registry.installed().adapter("yeti").vocab_map(whole) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "clue"),
+    [
+        ("return None", "answered None"),
+        ("return 'model'", "answered 'model'"),
+        ("raise KeyError('text_config')", "KeyError"),
+    ],
+)
+def test_an_answer_of_another_type_is_the_plugins_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, clue: str
+) -> None:
+    # Each case a module of its own: Python keeps what it has imported.
+    module = f"odd_answers_{len(body)}"
+    (tmp_path / f"{module}.py").write_text(
+        "from eagle3_adapters import EmbedCapture, hookimpl\n\n"
+        f"@hookimpl\ndef capture_layers(target):\n    {body}\n\n"
+        "@hookimpl\ndef embed_capture(target):\n    return EmbedCapture(module='m')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    registration = Registration(
+        group="eagle3_adapters", name="odd", value=module, distribution="odd-wheel", version="3"
+    )
+    adapter = Registry([registration]).adapter("odd")
+    with pytest.raises(PluginLoadError) as caught:
+        adapter.capture_layers(read_target(write_target(tmp_path / "target")))
+    (finding,) = caught.value.findings
+    assert finding.code == "plugin-broken"
+    assert "odd-wheel 3" in finding.where
+    assert clue in finding.found
+    assert "capture_layers" in finding.found

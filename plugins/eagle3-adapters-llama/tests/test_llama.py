@@ -44,7 +44,7 @@ def target() -> TargetModel:
 def test_ids_name_the_output_of_their_layer_and_the_last_output_is_never_delivered(
     adapter: Adapter, target: TargetModel
 ) -> None:
-    capture: CaptureLayers = adapter.ask.capture_layers(target=target)
+    capture: CaptureLayers = adapter.capture_layers(target)
     # set_eagle3_layers_to_capture: [val + 1 for val in layer_ids], and without ids [2, N // 2, N - 3].
     assert capture.id_rule.to_boundaries((1, 15, 28), 32) == (2, 16, 29)
     assert capture.default == (2, 16, 29)
@@ -53,8 +53,8 @@ def test_ids_name_the_output_of_their_layer_and_the_last_output_is_never_deliver
 
 
 def test_paths_lead_through_the_causal_lm_to_its_body(adapter: Adapter, target: TargetModel) -> None:
-    site = adapter.ask.capture_layers(target=target).site
-    embed: EmbedCapture = adapter.ask.embed_capture(target=target)
+    site = adapter.capture_layers(target).site
+    embed: EmbedCapture = adapter.embed_capture(target)
     assert (site.body, site.layers, site.capture_list) == ("model", "layers", "layers_to_capture")
     assert site.capture_flags == ("",)
     assert (embed.module, embed.scale, embed.merged) == ("model.embed_tokens", 1.0, False)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from eagle3_adapters.errors import CheckpointError, Finding, Severity
+from eagle3_adapters.errors import CheckpointError, fault
 from eagle3_adapters.values import Config, DraftModel, TargetModel, TensorInfo
 
 CONFIG = "config.json"
@@ -33,12 +33,11 @@ _TEXT_KEYS = ("text_config", "language_config", "llm_config", "thinker_config")
 def _fail(code: str, where: object, expected: str, found: str, remedy: str = "") -> CheckpointError:
     return CheckpointError(
         [
-            Finding(
-                code=code,
-                severity=Severity.ERROR,
-                where=str(where),
-                expected=expected,
-                found=found,
+            fault(
+                code,
+                where,
+                expected,
+                found,
                 remedy=remedy,
             )
         ]

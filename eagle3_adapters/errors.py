@@ -45,6 +45,19 @@ class Finding:
         return text
 
 
+def fault(code: str, where: object, expected: str, found: str, *, why: str = "", remedy: str = "") -> Finding:
+    """A finding that stops."""
+    return Finding(
+        code=code,
+        severity=Severity.ERROR,
+        where=str(where),
+        expected=expected,
+        found=found,
+        why=why,
+        remedy=remedy,
+    )
+
+
 class Eagle3AdaptersError(Exception):
     """Base of everything that this package raises on purpose."""
 

@@ -15,7 +15,7 @@ import attrs
 import pluggy
 
 from eagle3_adapters import defaults, hookspecs
-from eagle3_adapters.errors import Finding, FindingsError, PluginLoadError, RegistryError, Severity, VocabMapError
+from eagle3_adapters.errors import FindingsError, PluginLoadError, RegistryError, VocabMapError, fault
 from eagle3_adapters.keymap import KeyMap
 from eagle3_adapters.values import CaptureLayers, DraftModel, EmbedCapture, TargetModel
 from eagle3_adapters.vocab import VocabMap
@@ -41,10 +41,6 @@ KNOWN_WHEELS: Mapping[str, str] = {
     "DeepseekV32ForCausalLM": "eagle3-adapters-deepseek",
     "KimiK25ForConditionalGeneration": "eagle3-adapters-kimi",
 }
-
-
-def _finding(code: str, where: str, expected: str, found: str, remedy: str) -> Finding:
-    return Finding(code=code, severity=Severity.ERROR, where=where, expected=expected, found=found, remedy=remedy)
 
 
 @attrs.frozen(kw_only=True)
@@ -110,12 +106,12 @@ def broken(registration: Registration, problem: str) -> PluginLoadError:
     """plugin-broken, naming who installed it."""
     return PluginLoadError(
         [
-            _finding(
+            fault(
                 "plugin-broken",
                 f"{registration.origin}: {registration.value}",
                 "a module that imports and whose hooks fit eagle3_adapters.hookspecs",
                 problem,
-                f"pip install -U {registration.distribution} eagle3-adapters, or tell its author",
+                remedy=f"pip install -U {registration.distribution} eagle3-adapters, or tell its author",
             )
         ]
     )
@@ -154,12 +150,12 @@ class Registry:
         if old != new and (old.distribution, old.value) != (new.distribution, new.value):
             raise RegistryError(
                 [
-                    _finding(
+                    fault(
                         "registry-conflict",
                         f"{new.group}: {new.name}",
                         "one distribution that claims it",
                         f"{old.origin} ({old.value}) and {new.origin} ({new.value})",
-                        f"pip uninstall {old.distribution}  (or {new.distribution})",
+                        remedy=f"pip uninstall {old.distribution}  (or {new.distribution})",
                     )
                 ]
             )
@@ -187,12 +183,14 @@ class Registry:
             wheel = KNOWN_WHEELS.get(architecture)
             raise RegistryError(
                 [
-                    _finding(
+                    fault(
                         "target-unsupported",
                         f"architecture {architecture}",
                         f"one of {', '.join(known)}" if known else "an installed adapter",
                         "no installed adapter owns it",
-                        f"pip install {wheel}" if wheel else "write a plugin: CONTRIBUTING.md, 'Add an architecture'",
+                        remedy=f"pip install {wheel}"
+                        if wheel
+                        else "write a plugin: CONTRIBUTING.md, 'Add an architecture'",
                     )
                 ]
             )
@@ -205,12 +203,12 @@ class Registry:
             known = ", ".join(sorted(self._by_group[group])) or "none"
             raise RegistryError(
                 [
-                    _finding(
+                    fault(
                         f"{kind}-unknown",
                         f"{kind} {name!r}",
                         f"an installed {kind}: {known}",
                         "no such name",
-                        "eagle3-adapters adapters  (lists what is installed)",
+                        remedy="eagle3-adapters adapters  (lists what is installed)",
                     )
                 ]
             )

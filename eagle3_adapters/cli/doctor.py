@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import click
 
 from eagle3_adapters.cli.output import exit_code, finding_data, json_option, print_json, print_table
-from eagle3_adapters.errors import Finding, FindingsError, Severity
+from eagle3_adapters.errors import Finding, FindingsError, Severity, fault
 from eagle3_adapters.pair import AUTO
 from eagle3_adapters.registry import Registry
 from eagle3_adapters.render import write_findings
@@ -65,12 +65,11 @@ def _excluded(environment: Mapping[str, str]) -> Finding | None:
     allowed = environment.get("SGLANG_PLUGINS")
     if not allowed or "eagle3_adapters" in {name.strip() for name in allowed.split(",")}:
         return None
-    return Finding(
-        code="plugin-excluded",
-        severity=Severity.ERROR,
-        where="SGLANG_PLUGINS",
-        expected="eagle3_adapters among the names",
-        found=allowed,
+    return fault(
+        "plugin-excluded",
+        "SGLANG_PLUGINS",
+        "eagle3_adapters among the names",
+        allowed,
         why="SGLang would start without this package and say nothing",
         remedy=f"SGLANG_PLUGINS={allowed},eagle3_adapters",
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from eagle3_adapters.errors import Finding, FindingsError, Severity, UnmappedKeyError
+from eagle3_adapters.errors import FindingsError, UnmappedKeyError, fault
 from eagle3_adapters.values import DraftModel, FormatReading
 
 
@@ -71,12 +71,11 @@ def _ends(name: str, suffix: str) -> bool:
 def _not_eagle3(draft: DraftModel, reason: str) -> FindingsError:
     return FindingsError(
         [
-            Finding(
-                code="not-eagle3",
-                severity=Severity.ERROR,
-                where=str(draft.path),
-                expected="an EAGLE-3 head: fc [h, n*h] and a first layer that reads 2h",
-                found=reason,
+            fault(
+                "not-eagle3",
+                draft.path,
+                "an EAGLE-3 head: fc [h, n*h] and a first layer that reads 2h",
+                reason,
                 remedy="other heads: --speculative-algorithm EAGLE or NEXTN without --eagle3-adapter; "
                 "an EAGLE-3 head under tensor names of its own: --eagle3-format NAME",
             )
@@ -123,12 +122,11 @@ def choose(draft: DraftModel, formats: Iterable[Format]) -> Format:
         found = f"architectures {draft.config.get('architectures')!r}, config keys {sorted(draft.config)[:8]}"
         raise FindingsError(
             [
-                Finding(
-                    code="format-unknown",
-                    severity=Severity.ERROR,
-                    where=str(draft.config_file),
-                    expected=f"one of the known formats ({looked})",
-                    found=found,
+                fault(
+                    "format-unknown",
+                    draft.config_file,
+                    f"one of the known formats ({looked})",
+                    found,
                     remedy="name it: --eagle3-format NAME  (eagle3-adapters adapters lists the names)",
                 )
             ]
@@ -136,12 +134,11 @@ def choose(draft: DraftModel, formats: Iterable[Format]) -> Format:
     names = ", ".join(format_.name for format_ in claimed)
     raise FindingsError(
         [
-            Finding(
-                code="format-ambiguous",
-                severity=Severity.ERROR,
-                where=str(draft.config_file),
-                expected="facts of one format",
-                found="; ".join(f"{format_.name}: {', '.join(claims[format_.name])}" for format_ in claimed),
+            fault(
+                "format-ambiguous",
+                draft.config_file,
+                "facts of one format",
+                "; ".join(f"{format_.name}: {', '.join(claims[format_.name])}" for format_ in claimed),
                 remedy=f"name it: --eagle3-format NAME  with one of {names}",
             )
         ]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from eagle3_adapters.boundaries import Ids
-from eagle3_adapters.errors import Finding, FindingsError, Severity
+from eagle3_adapters.errors import FindingsError, fault
 
 #: The key of SGLang, SpecForge, ModelOpt, TorchSpec (nested in ``eagle_config``) and speculators (top level).
 IDS = "eagle_aux_hidden_state_layer_ids"
@@ -20,12 +20,11 @@ def layer_ids(config: Mapping[str, Any], key: str, where: str) -> Ids | None:
     if not isinstance(value, list) or not all(type(item) is int for item in value) or not value:
         raise FindingsError(
             [
-                Finding(
-                    code="config-unreadable",
-                    severity=Severity.ERROR,
-                    where=f"{where}: {key}",
-                    expected="a list of integers",
-                    found=repr(value),
+                fault(
+                    "config-unreadable",
+                    f"{where}: {key}",
+                    "a list of integers",
+                    repr(value),
                     remedy=f'write "{key}": [id, id, id] as the trainer printed them',
                 )
             ]

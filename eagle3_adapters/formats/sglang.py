@@ -11,7 +11,7 @@ import attrs
 
 from eagle3_adapters import canonical
 from eagle3_adapters.boundaries import OUTPUT_OF_LAYER
-from eagle3_adapters.errors import Finding, FindingsError, Severity
+from eagle3_adapters.errors import Finding, FindingsError, Severity, fault
 from eagle3_adapters.formats.ids import IDS, layer_ids
 from eagle3_adapters.keymap import KeyMap, Rename
 from eagle3_adapters.values import Config, DraftMath, DraftModel, FormatReading, IdReading
@@ -34,12 +34,11 @@ def _architecture_findings(draft: DraftModel) -> list[Finding]:
     if experts:
         raise FindingsError(
             [
-                Finding(
-                    code="draft-architecture",
-                    severity=Severity.ERROR,
-                    where=where,
-                    expected="a dense MLP, which SGLang's draft classes compute",
-                    found=f"a mixture of experts ({len(experts)} tensors, first {experts[0]})",
+                fault(
+                    "draft-architecture",
+                    where,
+                    "a dense MLP, which SGLang's draft classes compute",
+                    f"a mixture of experts ({len(experts)} tensors, first {experts[0]})",
                     remedy="this draft cannot be served with its training-time math yet",
                 )
             ]
@@ -104,12 +103,11 @@ class SglangFormat:
         if not isinstance(nested, dict):
             raise FindingsError(
                 [
-                    Finding(
-                        code="config-unreadable",
-                        severity=Severity.ERROR,
-                        where=f"{draft.config_file}: eagle_config",
-                        expected="an object",
-                        found=repr(nested),
+                    fault(
+                        "config-unreadable",
+                        f"{draft.config_file}: eagle_config",
+                        "an object",
+                        repr(nested),
                         remedy=f'write "eagle_config": {{"{IDS}": [id, id, id]}}',
                     )
                 ]

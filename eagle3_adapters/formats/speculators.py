@@ -14,7 +14,7 @@ import attrs
 
 from eagle3_adapters import canonical
 from eagle3_adapters.boundaries import INPUT_OF_LAYER, OUTPUT_OF_LAYER, Ids, default_boundaries
-from eagle3_adapters.errors import Finding, FindingsError, Severity
+from eagle3_adapters.errors import Finding, FindingsError, fault
 from eagle3_adapters.formats.ids import IDS, layer_ids
 from eagle3_adapters.keymap import KeyMap, Rename
 from eagle3_adapters.values import Config, DraftMath, DraftModel, FormatReading, IdReading
@@ -74,12 +74,11 @@ class SpeculatorsFormat:
         if not isinstance(layer_config, dict):
             raise FindingsError(
                 [
-                    Finding(
-                        code="config-unreadable",
-                        severity=Severity.ERROR,
-                        where=f"{draft.config_file}: {_LAYER_CONFIG}",
-                        expected="an object",
-                        found=repr(layer_config),
+                    fault(
+                        "config-unreadable",
+                        f"{draft.config_file}: {_LAYER_CONFIG}",
+                        "an object",
+                        repr(layer_config),
                         remedy="name the format that wrote it: --eagle3-format NAME",
                     )
                 ]
@@ -128,12 +127,11 @@ class SpeculatorsFormat:
         if draft.config.get("norm_before_residual") is not None:
             return ()
         return (
-            Finding(
-                code="norm-before-residual",
-                severity=Severity.ERROR,
-                where=f"{draft.config_file}: norm_before_residual",
-                expected="true or false",
-                found="nothing",
+            fault(
+                "norm-before-residual",
+                f"{draft.config_file}: norm_before_residual",
+                "true or false",
+                "nothing",
                 why="speculators' schema defaults to false, its trainer and vLLM to true",
                 remedy='write "norm_before_residual": true or false, as the training run had it',
             ),

@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from eagle3_adapters.boundaries import Ids
-from eagle3_adapters.errors import Finding, FindingsError, Severity
+from eagle3_adapters.errors import FindingsError, fault
 from eagle3_adapters.pair import AUTO
 
 #: Where the flags ride on ServerArgs: not a field, survives pickling to the children.
@@ -54,12 +54,11 @@ def parse_boundaries(text: str, where: str) -> Ids:
     except ValueError as error:
         raise FindingsError(
             [
-                Finding(
-                    code="layer-ids-out-of-range",
-                    severity=Severity.ERROR,
-                    where=where,
-                    expected="numbers separated by commas, as in 0,3,31",
-                    found=repr(text),
+                fault(
+                    "layer-ids-out-of-range",
+                    where,
+                    "numbers separated by commas, as in 0,3,31",
+                    repr(text),
                     remedy=f"{where}{' ' if where.startswith('-') else '='}0,3,31",
                 )
             ]

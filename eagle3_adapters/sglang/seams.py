@@ -7,7 +7,7 @@ import importlib.metadata
 from collections.abc import Mapping
 from pathlib import Path
 
-from eagle3_adapters.errors import Finding, Severity
+from eagle3_adapters.errors import Finding, fault
 from eagle3_adapters.sglang import compat
 
 
@@ -51,12 +51,11 @@ def found(version: str) -> Mapping[compat.Seam, bool]:
 
 def finding(seam: compat.Seam, version: str) -> Finding:
     """engine-version, for a seam that is not where it is expected."""
-    return Finding(
-        code="engine-version",
-        severity=Severity.ERROR,
-        where=seam.path,
-        expected=f"the seam {seam.name!r} of SGLang {version}",
-        found="no such function",
+    return fault(
+        "engine-version",
+        seam.path,
+        f"the seam {seam.name!r} of SGLang {version}",
+        "no such function",
         why="a draft would be served as by SGLang alone",
         remedy="pip install -U eagle3-adapters",
     )

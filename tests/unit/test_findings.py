@@ -187,7 +187,7 @@ CODES = frozenset(one.code for one in EMITTED)
 
 def test_the_collection_itself_works() -> None:
     known = tellers(sources().values())
-    assert {"error", "warning", "info", "refused", "_finding", "_fail", "VocabMapError", "Finding"} <= set(known)
+    assert {"error", "warning", "info", "refused", "fault", "_fail", "VocabMapError", "Finding"} <= set(known)
     assert UNREAD == ()
     # By each way in which a code reaches a finding.
     ways = {

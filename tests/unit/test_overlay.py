@@ -10,22 +10,16 @@ from pathlib import Path
 
 import attrs
 import pytest
-from support.checkpoints import target_config, write_draft, write_target
-from support.plugin_rules import architecture, registry
+from support.plans import tiny_plan
 
 from eagle3_adapters.errors import WiringRefusedError
-from eagle3_adapters.pair import Request, plan_pair
 from eagle3_adapters.sglang import overlay
 from eagle3_adapters.wiring import WiringPlan
 
 
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory) -> WiringPlan:
-    root = tmp_path_factory.mktemp("pair")
-    target = write_target(root / "target", target_config(architectures=[architecture("output-of-layer")]))
-    made = plan_pair(Request(target=str(target), draft=str(write_draft(root / "draft"))), registry(), "0.5.23").plan
-    assert made is not None
-    return made
+    return tiny_plan(tmp_path_factory.mktemp("pair"))
 
 
 @pytest.fixture

@@ -9,12 +9,10 @@ from typing import Any
 import attrs
 import pytest
 import torch
-from support.checkpoints import target_config, write_draft, write_target
-from support.plugin_rules import architecture, registry
+from support.plans import tiny_plan
 from torch import nn
 
 from eagle3_adapters.errors import WiringRefusedError
-from eagle3_adapters.pair import Request, plan_pair
 from eagle3_adapters.sglang import compat
 from eagle3_adapters.sglang.capture import Observer, TargetCapture, relative_error
 from eagle3_adapters.values import CaptureSite, EmbedCapture
@@ -114,10 +112,7 @@ def batch(tokens: int = TOKENS, *, prompt: bool = True) -> SimpleNamespace:
 
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory) -> WiringPlan:
-    root = tmp_path_factory.mktemp("pair")
-    target = write_target(root / "target", target_config(architectures=[architecture("output-of-layer")]))
-    made = plan_pair(Request(target=str(target), draft=str(write_draft(root / "draft"))), registry(), "0.5.23").plan
-    assert made is not None
+    made = tiny_plan(tmp_path_factory.mktemp("pair"))
     return attrs.evolve(
         made,
         boundaries=BOUNDARIES,

@@ -12,12 +12,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.checkpoints import target_config, write_draft, write_target
-from support.plugin_rules import architecture, registry
+from support.plans import tiny_plan
 from torch import nn
 
 from eagle3_adapters.errors import WiringRefusedError
-from eagle3_adapters.pair import Request, plan_pair
 from eagle3_adapters.sglang import overlay
 from eagle3_adapters.sglang.draft import DraftLoader, around_config_draft_model, as_offsets, permute_blocks
 from eagle3_adapters.vocab import VocabEncoding, VocabMap
@@ -61,11 +59,7 @@ class SomeOtherDraft(LlamaForCausalLMEagle3):
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> WiringPlan:
-    root = tmp_path_factory.mktemp("pair")
-    target = write_target(root / "target", target_config(architectures=[architecture("output-of-layer")]))
-    made = plan_pair(Request(target=str(target), draft=str(write_draft(root / "draft"))), registry(), "0.5.23").plan
-    assert made is not None
-    return made
+    return tiny_plan(tmp_path_factory.mktemp("pair"))
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ import importlib
 import importlib.metadata
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
 
-from eagle3_adapters.errors import Finding, Severity
+from eagle3_adapters.errors import Finding, fault
 from eagle3_adapters.values import CaptureSite
 
 Version = tuple[int, int, int]
@@ -45,6 +45,15 @@ SEAMS = (
         ".configure_aux_hidden_state_capture",
     ),
     Seam(name="model-load", path="sglang.srt.model_executor.model_runner.ModelRunner.load_model"),
+    # Once a decoded batch with speculation, on every rank and whatever is logged.
+    Seam(
+        name="verify-counts",
+        path="sglang.srt.managers.scheduler_components.metrics_reporter.SchedulerMetricsReporter.update_spec_metrics",
+    ),
+    # Once a request when it ends, and when it is put back into the queue.
+    Seam(name="request-end", path="sglang.srt.mem_cache.common.release_kv_cache"),
+    # How the launching process ends a server of which a child failed. Hooked where it is process 1, and only there.
+    Seam(name="end", path="sglang.srt.utils.common.kill_process_tree"),
 )
 #: Draft class -> its weight loader.
 DRAFT_LOADERS = {
@@ -53,7 +62,7 @@ DRAFT_LOADERS = {
 #: Hooked wherever the package is installed; all run once at start.
 PARENT_SEAMS = ("flags", "request", "resolve")
 #: Hooked in a child process of a server that asked for an adapter.
-CHILD_SEAMS = ("draft-config", "capture", "model-load")
+CHILD_SEAMS = ("draft-config", "capture", "model-load", "verify-counts", "request-end")
 
 
 def engine_version() -> str:
@@ -76,12 +85,11 @@ def version_finding(version: str) -> Finding | None:
     if number is not None and FIRST <= number <= LAST:
         return None
     first, last = (".".join(map(str, bound)) for bound in (FIRST, LAST))
-    return Finding(
-        code="engine-version",
-        severity=Severity.ERROR,
-        where="sglang",
-        expected=f"{first} to {last}, in which every seam was checked",
-        found=version,
+    return fault(
+        "engine-version",
+        "sglang",
+        f"{first} to {last}, in which every seam was checked",
+        version,
         why="a seam that moved would leave the draft miswired in silence",
         remedy=f"pip install 'sglang=={last}'",
     )
@@ -189,6 +197,33 @@ def captured_states(processor: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     """What a target hands to its LogitsProcessor as captured states: a tensor [tokens, K*hidden], a list, or None."""
     bound = inspect.signature(processor.forward).bind(*args, **kwargs).arguments
     return bound.get("aux_hidden_states")
+
+
+def verify_counts(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int]:
+    """Of a call of the verify-counts seam: verify steps (one a request) and accepted drafts, without bonus tokens.
+
+    Both are 0 while ``--speculative-adaptive`` has the draft rest, as it does for large batches.
+    """
+    worker = args[0].scheduler.draft_worker
+    if getattr(worker, "speculative_num_steps", None) == 0:
+        return 0, 0
+    steps = kwargs["bs"] if "bs" in kwargs else args[1]
+    accepted = kwargs["num_correct_drafts"] if "num_correct_drafts" in kwargs else args[2]
+    return steps, accepted
+
+
+def finished_request(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Sequence[int], int, int] | None:
+    """Of a call of the request-end seam: output ids, verify steps, accepted drafts; None unless the request is done."""
+    request = kwargs["req"] if "req" in kwargs else args[0]
+    if not request.finished():
+        return None
+    return request.output_ids, request.spec_verify_ct, request.spec_num_correct_drafts
+
+
+def first_vocabulary_row(model: Any) -> int:  # noqa: ANN401 - SGLang's draft class
+    """First row of the vocabulary that this rank's shard of the embedding holds."""
+    indices = getattr(model.model.embed_tokens, "shard_indices", None)
+    return 0 if indices is None else int(indices.org_vocab_start_index)
 
 
 def is_first_rank() -> bool:

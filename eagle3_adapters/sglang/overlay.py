@@ -15,7 +15,7 @@ from pathlib import Path
 
 import platformdirs
 
-from eagle3_adapters.errors import Finding, Severity, WiringRefusedError
+from eagle3_adapters.errors import WiringRefusedError, fault
 from eagle3_adapters.wiring import WiringPlan
 
 PRIVATE_ARCHITECTURE = "Eagle3AdaptersDraftNeedsItsPlugin"
@@ -23,6 +23,9 @@ PRIVATE_ARCHITECTURE = "Eagle3AdaptersDraftNeedsItsPlugin"
 KEY = "eagle3_adapters"
 CONFIG, PLAN = "config.json", "plan.json"
 CACHE_VARIABLE = "EAGLE3_ADAPTERS_CACHE"
+#: Tells the child processes where the plan is; set only while a server with an adapter starts.
+PLAN_VARIABLE = "EAGLE3_ADAPTERS_PLAN"
+VARIABLES = (CACHE_VARIABLE, PLAN_VARIABLE)
 
 
 def cache_directory() -> Path:
@@ -58,12 +61,11 @@ def store(plan: WiringPlan, cache: Path) -> Path:
     except OSError as error:
         raise WiringRefusedError(
             [
-                Finding(
-                    code="cache-unwritable",
-                    severity=Severity.ERROR,
-                    where=str(cache),
-                    expected="a directory that can be written",
-                    found=str(error),
+                fault(
+                    "cache-unwritable",
+                    cache,
+                    "a directory that can be written",
+                    str(error),
                     remedy=f"{CACHE_VARIABLE}=DIR  names another one",
                 )
             ]

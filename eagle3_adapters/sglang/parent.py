@@ -7,16 +7,13 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from eagle3_adapters.errors import Finding, FindingsError, Severity, WiringRefusedError
+from eagle3_adapters.errors import FindingsError, WiringRefusedError, fault
 from eagle3_adapters.pair import Request, plan_pair
 from eagle3_adapters.registry import Registry
 from eagle3_adapters.render import write_findings
 from eagle3_adapters.report import Report
 from eagle3_adapters.sglang import compat, draft, overlay, request, server_options
 from eagle3_adapters.wiring import Planning, WiringPlan
-
-#: Tells the child processes where the plan is; set only while a server with an adapter starts.
-PLAN_VARIABLE = "EAGLE3_ADAPTERS_PLAN"
 
 # SGLang ships no types, and hooks get whatever its functions get.
 Original = Callable[..., Any]
@@ -41,7 +38,7 @@ def around_resolve(original: Original, server_args: Any, *args: Any, **kwargs: A
     """AROUND the parent seam: without a request nothing happens, with one the draft is wired or the start refused."""
     if compat.resolution_finished(server_args):
         return original(server_args, *args, **kwargs)
-    os.environ.pop(PLAN_VARIABLE, None)
+    os.environ.pop(overlay.PLAN_VARIABLE, None)
     command_line = hasattr(server_args, request.ATTRIBUTE)
     try:
         wish = request.read(server_args, os.environ)
@@ -66,12 +63,11 @@ def _check_hooks() -> None:
     if missing:
         raise WiringRefusedError(
             [
-                Finding(
-                    code="hook-not-applied",
-                    severity=Severity.ERROR,
-                    where=", ".join(missing),
-                    expected="a hook that SGLang applied",
-                    found="none; its log says why",
+                fault(
+                    "hook-not-applied",
+                    ", ".join(missing),
+                    "a hook that SGLang applied",
+                    "none; its log says why",
                     remedy="eagle3-adapters doctor",
                 )
             ]
@@ -91,7 +87,7 @@ def _wire(server_args: Any, wish: request.Wish) -> None:  # noqa: ANN401 - as ab
     server_args.decrypted_draft_config_file = str(directory / overlay.CONFIG)
     # Local snapshots: what was planned is what is served, even if a Hub name moves in between.
     server_args.speculative_draft_model_path = str(plan.draft_path)
-    os.environ[PLAN_VARIABLE] = str(directory / overlay.PLAN)
+    os.environ[overlay.PLAN_VARIABLE] = str(directory / overlay.PLAN)
     # The parent reads the draft's config too; its plugins were loaded before there was a plan.
     compat.apply_now("draft-config", draft.around_config_draft_model, "AROUND", version)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from eagle3_adapters.sglang import compat, parent
+from eagle3_adapters.sglang import compat, ending, overlay, parent
 
 
 def register() -> None:
@@ -19,9 +19,16 @@ def register() -> None:
     compat.hook("flags", parent.after_add_cli_args, "AFTER", version)
     compat.hook("request", parent.around_from_cli_args, "AROUND", version)
     compat.hook("resolve", parent.around_resolve, "AROUND", version)
-    plan_file = os.environ.get(parent.PLAN_VARIABLE)
+    if ending.is_init():
+        compat.hook("end", ending.around_kill_process_tree, "AROUND", version)
+    plan_file = os.environ.get(overlay.PLAN_VARIABLE)
     if plan_file:
-        _register_child(Path(plan_file), version)
+        try:
+            _register_child(Path(plan_file), version)
+        except Exception as error:  # noqa: BLE001 - whatever it is, SGLang would log it and serve the draft alone
+            from eagle3_adapters.sglang.refuse import cannot_wire  # noqa: PLC0415 - as below
+
+            compat.hook("draft-config", cannot_wire(plan_file, error), "AROUND", version)
 
 
 def _register_child(plan_file: Path, version: str) -> None:
@@ -29,6 +36,7 @@ def _register_child(plan_file: Path, version: str) -> None:
     from eagle3_adapters.sglang.capture import TargetCapture  # noqa: PLC0415
     from eagle3_adapters.sglang.draft import DraftLoader, around_config_draft_model  # noqa: PLC0415
     from eagle3_adapters.sglang.refuse import check_child_hooks  # noqa: PLC0415
+    from eagle3_adapters.sglang.sentinel import SentinelHooks  # noqa: PLC0415
     from eagle3_adapters.wiring import WiringPlan  # noqa: PLC0415
 
     def around_config(original: Callable[..., Any], config: Any) -> Any:  # noqa: ANN401 - SGLang ships no types
@@ -37,8 +45,10 @@ def _register_child(plan_file: Path, version: str) -> None:
         return around_config_draft_model(original, config)
 
     plan = WiringPlan.from_json(plan_file.read_text(encoding="utf-8"))
-    capture, loader = TargetCapture(plan), DraftLoader(plan)
+    capture, loader, sentinel = TargetCapture(plan), DraftLoader(plan), SentinelHooks(plan)
     compat.hook("draft-config", around_config, "AROUND", version)
     compat.hook("capture", capture.after_configure, "AFTER", version)
     compat.hook("model-load", capture.after_load_model, "AFTER", version)
+    compat.hook("verify-counts", sentinel.after_verify, "AFTER", version)
+    compat.hook("request-end", sentinel.after_release, "AFTER", version)
     compat.hook_loader(plan.draft_class, loader.around_load_weights)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from typing import Any
 
 from eagle3_adapters.errors import Finding, Severity, WiringRefusedError
 from eagle3_adapters.render import write_findings
@@ -21,6 +23,24 @@ def check_child_hooks(draft_class: str) -> None:
             why="a part of the wiring would be SGLang's own",
             remedy="eagle3-adapters doctor",
         )
+
+
+def cannot_wire(plan_file: str, error: Exception) -> Callable[..., Any]:
+    """AROUND ModelConfig._config_draft_model in a child where our entry function failed: refuses every draft."""
+
+    def around_config_draft_model(original: Callable[..., Any], config: Any) -> Any:  # noqa: ANN401 - SGLang's config
+        if not config.is_draft_model:
+            return original(config)
+        raise refused(
+            "hook-not-applied",
+            plan_file,
+            "a plan that this process can read and carry out",
+            f"{type(error).__name__}: {error}",
+            why="the wiring would be SGLang's own",
+            remedy="start again; if it stays, eagle3-adapters doctor",
+        ) from error
+
+    return around_config_draft_model
 
 
 def refused(code: str, where: str, expected: str, found: str, *, why: str = "", remedy: str = "") -> WiringRefusedError:

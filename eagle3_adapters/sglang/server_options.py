@@ -125,7 +125,7 @@ def _told(server_args: Any, report: Report) -> None:  # noqa: ANN401 - as above
             "the draft's attention as trained",
             f"the last {server_args.speculative_draft_window_size} tokens",
             why="a draft trained on full attention accepts less behind a window",
-            remedy="drop --speculative-draft-window-size, unless the draft was trained with it",
+            remedy="drop --speculative-draft-window-size, unless the finding sliding-window asks for it",
         )
     if (server_args.json_model_override_args or "{}").strip() != "{}":
         report.info(

@@ -164,6 +164,9 @@ class CaptureLayers:
     default: Ids
     #: Boundaries that the class delivers by itself once they are in its list.
     native: range = attrs.field(validator=instance_of(range))
+    #: First SGLang version in which boundary 0 is among them: before 0.5.22 most classes add a residual that layer 0
+    #: has not got yet, and fail in the first request.
+    embedding_since: tuple[int, int, int] = (0, 5, 22)
 
 
 @attrs.frozen(kw_only=True)

@@ -10,12 +10,12 @@ import click
 from eagle3_adapters.boundaries import Ids
 from eagle3_adapters.cli.options import adapter_option, boundaries_option, format_option
 from eagle3_adapters.cli.output import exit_code, finding_data, json_option, print_json, stop
+from eagle3_adapters.engine_version import installed_version
 from eagle3_adapters.errors import FindingsError
 from eagle3_adapters.pair import Request, plan_pair
 from eagle3_adapters.registry import Registry
 from eagle3_adapters.render import write_findings
 from eagle3_adapters.report import Report
-from eagle3_adapters.sglang.compat import engine_version
 from eagle3_adapters.wiring import Planning, WiringPlan
 
 
@@ -44,7 +44,7 @@ def check(
     except FindingsError as error:
         stop("check", error, as_json=as_json)
     request = Request(target=target, draft=draft, adapter=adapter, format=format_, boundaries=boundaries)
-    planning = plan_pair(request, registry, engine_version())
+    planning = plan_pair(request, registry, installed_version())
     if deep and planning.plan is not None:
         planning = _deepened(planning, planning.plan)
     if as_json:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import click
 
 from eagle3_adapters.cli.output import exit_code, finding_data, json_option, print_json, print_table
+from eagle3_adapters.engine_version import installed_version
 from eagle3_adapters.errors import Finding, FindingsError, Severity, fault
 from eagle3_adapters.pair import AUTO
 from eagle3_adapters.registry import Registry
@@ -106,7 +107,7 @@ def _requests(environment: Mapping[str, str]) -> list[Finding]:
 @json_option
 def doctor(as_json: bool) -> None:  # noqa: FBT001 - click passes options by name
     """Show versions, plugins, the seams found in the installed SGLang, requests in the environment and the device."""
-    version = compat.engine_version()
+    version = installed_version()
     plugins, findings = _plugins()
     found_seams = seams.found(version)
     findings.extend(finding for finding in (compat.version_finding(version), _excluded(os.environ)) if finding)

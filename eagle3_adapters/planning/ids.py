@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from eagle3_adapters.boundaries import Ids, describe_all
+from eagle3_adapters.engine_version import version_numbers
 from eagle3_adapters.errors import ConventionError
 from eagle3_adapters.report import Report
 from eagle3_adapters.values import CaptureLayers, DraftModel, FormatReading, IdReading, TargetModel
@@ -49,6 +50,7 @@ def listed_boundaries(
     capture: CaptureLayers,
     override: Ids | None,
     states: int | None,
+    engine: str,
     report: Report,
 ) -> Ids | None:
     """Boundary of each column block of fc, in the order of the blocks."""
@@ -63,6 +65,7 @@ def listed_boundaries(
             return None
         listed = resolved if reading.listed_order else tuple(sorted(resolved))
     boundaries_possible(listed, where, target, capture, report, default=default)
+    _embedding_possible(listed, where, target, capture, engine, report)
     if states is not None and states != len(listed):
         report.error(
             "aux-count",
@@ -153,6 +156,23 @@ def tell_order(order: Ids, where: str, listed: Ids, report: Report) -> None:
             where,
             "ascending boundaries, the order in which SGLang concatenates",
             f"{list(listed)}; column blocks of fc reordered {list(order)}",
+        )
+
+
+def _embedding_possible(
+    boundaries: Ids, where: str, target: TargetModel, capture: CaptureLayers, engine: str, report: Report
+) -> None:
+    """Boundary 0 in a version whose class cannot deliver it."""
+    version, since = version_numbers(engine), capture.embedding_since
+    if 0 in boundaries and version is not None and version < since:
+        first = ".".join(map(str, since))
+        report.error(
+            "boundary-unreachable",
+            where,
+            f"boundaries from 1 on, which {target.architecture} delivers in SGLang {engine}",
+            "0, the embedding",
+            why="the class adds a residual that does not exist before the first layer, and fails in the first request",
+            remedy=f"pip install 'sglang>={first}'",
         )
 
 

@@ -6,18 +6,16 @@ Sources: the wheels of 0.5.17 to 0.5.23. Importing this module imports no part o
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import inspect
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
 
+from eagle3_adapters.engine_version import Version, version_numbers
 from eagle3_adapters.errors import Finding, fault
 from eagle3_adapters.values import CaptureSite
 
-Version = tuple[int, int, int]
 FIRST: Version = (0, 5, 17)
 LAST: Version = (0, 5, 23)
 
@@ -65,23 +63,9 @@ PARENT_SEAMS = ("flags", "request", "resolve")
 CHILD_SEAMS = ("draft-config", "capture", "model-load", "verify-counts", "request-end")
 
 
-def engine_version() -> str:
-    """SGLang's version by its metadata, ``none`` where it is not installed. Imports nothing."""
-    try:
-        return importlib.metadata.version("sglang")
-    except importlib.metadata.PackageNotFoundError:
-        return "none"
-
-
-def parse(version: str) -> Version | None:
-    """``0.5.23`` and ``0.5.17.post1`` as numbers; None for anything else."""
-    match = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
-    return (int(match[1]), int(match[2]), int(match[3])) if match else None
-
-
 def version_finding(version: str) -> Finding | None:
     """engine-version, where a version lies outside the supported range."""
-    number = parse(version)
+    number = version_numbers(version)
     if number is not None and FIRST <= number <= LAST:
         return None
     first, last = (".".join(map(str, bound)) for bound in (FIRST, LAST))
@@ -97,7 +81,7 @@ def version_finding(version: str) -> Finding | None:
 
 def seam(name: str, version: str) -> Seam:
     """The seam of this name in a version; the nearest one outside the supported range, so that asking fails there."""
-    number = parse(version) or LAST
+    number = version_numbers(version) or LAST
     named = [candidate for candidate in SEAMS if candidate.name == name]
     for candidate in named:
         if candidate.first <= number <= candidate.last:

@@ -34,6 +34,14 @@ def cache_directory() -> Path:
     return Path(named) if named else Path(platformdirs.user_cache_dir("eagle3_adapters")) / "plans"
 
 
+def is_ours(config: Path) -> bool:
+    """Whether a config.json is one that :func:`store` wrote."""
+    try:
+        return KEY in json.loads(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError):
+        return False
+
+
 def translated_config(plan: WiringPlan) -> str:
     """config.json as SGLang must read it."""
     marker = {"fingerprint": plan.fingerprint(), "config": plan.config}

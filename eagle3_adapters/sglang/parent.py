@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from eagle3_adapters.engine_version import installed_version
 from eagle3_adapters.errors import FindingsError, WiringRefusedError, fault
 from eagle3_adapters.pair import Request, plan_pair
 from eagle3_adapters.registry import Registry
@@ -29,7 +30,11 @@ def around_from_cli_args(original: Original, cls: Any, args: Any) -> Any:  # noq
     flags = request.from_flags(args)
     if flags:
         _check_hooks()
-    server_args = original(cls, args)
+    token = request.PENDING.set(flags)
+    try:
+        server_args = original(cls, args)
+    finally:
+        request.PENDING.reset(token)
     setattr(server_args, request.ATTRIBUTE, dict(flags))
     return server_args
 
@@ -39,7 +44,7 @@ def around_resolve(original: Original, server_args: Any, *args: Any, **kwargs: A
     if compat.resolution_finished(server_args):
         return original(server_args, *args, **kwargs)
     os.environ.pop(overlay.PLAN_VARIABLE, None)
-    command_line = hasattr(server_args, request.ATTRIBUTE)
+    command_line = request.recorded_flags(server_args) is not None
     try:
         wish = request.read(server_args, os.environ)
         if wish is not None:
@@ -55,7 +60,7 @@ def around_resolve(original: Original, server_args: Any, *args: Any, **kwargs: A
 
 
 def _check_hooks() -> None:
-    version = compat.engine_version()
+    version = installed_version()
     missing = compat.missing_hooks(tuple(compat.seam(name, version).path for name in compat.PARENT_SEAMS))
     outside = compat.version_finding(version)
     if outside is not None:
@@ -75,7 +80,7 @@ def _check_hooks() -> None:
 
 
 def _wire(server_args: Any, wish: request.Wish) -> None:  # noqa: ANN401 - as above
-    version = compat.engine_version()
+    version = installed_version()
     report = Report()
     plan = plan_server(server_args, wish, version, report)
     if plan is None:

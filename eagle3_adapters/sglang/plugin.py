@@ -10,12 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from eagle3_adapters.engine_version import installed_version
 from eagle3_adapters.sglang import compat, ending, overlay, parent
 
 
 def register() -> None:
     """Hook three functions that run once at start; in a child of a server with an adapter what serves its draft too."""
-    version = compat.engine_version()
+    version = installed_version()
     compat.hook("flags", parent.after_add_cli_args, "AFTER", version)
     compat.hook("request", parent.around_from_cli_args, "AROUND", version)
     compat.hook("resolve", parent.around_resolve, "AROUND", version)

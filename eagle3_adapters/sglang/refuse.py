@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from eagle3_adapters.engine_version import installed_version
 from eagle3_adapters.errors import Finding, Severity, WiringRefusedError
 from eagle3_adapters.render import write_findings
 from eagle3_adapters.sglang import compat
@@ -13,7 +14,7 @@ from eagle3_adapters.sglang import compat
 
 def check_child_hooks(draft_class: str) -> None:
     """Refuse to go on where SGLang did not apply one of our hooks: it logs that and continues."""
-    missing = compat.missing_hooks(compat.child_paths(draft_class, compat.engine_version()))
+    missing = compat.missing_hooks(compat.child_paths(draft_class, installed_version()))
     if missing:
         raise refused(
             "hook-not-applied",

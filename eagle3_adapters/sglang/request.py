@@ -6,6 +6,7 @@ A flag beats a variable. Absent all six there is no request and SGLang runs as w
 from __future__ import annotations
 
 import argparse
+import contextvars
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,8 @@ from eagle3_adapters.pair import AUTO
 
 #: Where the flags ride on ServerArgs: not a field, survives pickling to the children.
 ATTRIBUTE = "_eagle3_request"
+#: Flags of a ServerArgs that is being built: up to 0.5.18 SGLang resolves in the constructor, before ATTRIBUTE is set.
+PENDING: contextvars.ContextVar[Mapping[str, str] | None] = contextvars.ContextVar("eagle3_pending", default=None)
 VARIABLES = {"adapter": "EAGLE3_ADAPTER", "format": "EAGLE3_FORMAT", "boundaries": "EAGLE3_BOUNDARIES"}
 
 
@@ -72,9 +75,15 @@ def from_flags(args: argparse.Namespace) -> Mapping[str, str]:
     return {field: value for field, value in given.items() if value is not None}
 
 
+def recorded_flags(server_args: Any) -> Mapping[str, str] | None:  # noqa: ANN401 - SGLang ships no types
+    """Flags of a server that a command line started, None for any other."""
+    recorded: Mapping[str, str] | None = getattr(server_args, ATTRIBUTE, None)
+    return PENDING.get() if recorded is None else recorded
+
+
 def read(server_args: Any, environment: Mapping[str, str]) -> Wish | None:  # noqa: ANN401 - SGLang ships no types
     """The request of one server, None where nothing was asked. Raises FindingsError for boundaries that are none."""
-    flags: Mapping[str, str] = getattr(server_args, ATTRIBUTE, None) or {}
+    flags = recorded_flags(server_args) or {}
     variables = {field: environment[name] for field, name in VARIABLES.items() if environment.get(name)}
     asked = variables | dict(flags)
     if not asked:
@@ -85,5 +94,5 @@ def read(server_args: Any, environment: Mapping[str, str]) -> Wish | None:  # no
         adapter=asked.get("adapter", AUTO),
         format=asked.get("format", AUTO),
         boundaries=None if boundaries is None else parse_boundaries(boundaries, where),
-        command_line=hasattr(server_args, ATTRIBUTE),
+        command_line=recorded_flags(server_args) is not None,
     )

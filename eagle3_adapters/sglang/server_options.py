@@ -5,9 +5,11 @@ Attribute names are fields of SGLang's ServerArgs, 0.5.17 to 0.5.23.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from eagle3_adapters.report import Report
+from eagle3_adapters.sglang import overlay
 from eagle3_adapters.wiring import WiringPlan
 
 #: Attention backends that read a latent (MLA) cache only.
@@ -49,12 +51,14 @@ def check_before(server_args: Any, report: Report) -> None:  # noqa: ANN401 - SG
                 why="random weights accept nothing, and the wiring could not be verified",
                 remedy=f"drop {_flag(option)} dummy",
             )
-    if server_args.decrypted_draft_config_file:
+    given = server_args.decrypted_draft_config_file
+    # A copy of the arguments of a running server already names ours.
+    if given and not overlay.is_ours(Path(given)):
         report.error(
             "draft-config-given",
             "--decrypted-draft-config-file",
             "nothing: the translated config of the draft goes there",
-            str(server_args.decrypted_draft_config_file),
+            str(given),
             why="SGLang reads one config for the draft",
             remedy="drop --decrypted-draft-config-file, or start without --eagle3-adapter",
         )

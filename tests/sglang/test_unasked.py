@@ -9,6 +9,7 @@ import sys
 import pytest
 from support.serve import environment
 
+from eagle3_adapters.engine_version import installed_version
 from eagle3_adapters.rehearsal.engine import cpu_environment
 from eagle3_adapters.sglang import compat
 
@@ -41,5 +42,5 @@ def test_three_cold_functions_are_hooked_and_arguments_pass_unchanged() -> None:
         check=True,
     )
     found = json.loads(done.stdout.splitlines()[-1])
-    expected = sorted(compat.seam(name, compat.engine_version()).path for name in compat.PARENT_SEAMS)
+    expected = sorted(compat.seam(name, installed_version()).path for name in compat.PARENT_SEAMS)
     assert found == {"hooked": expected, "unchanged": True, "plan": False, "torch hooks": False}

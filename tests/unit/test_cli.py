@@ -21,10 +21,9 @@ from support.checkpoints import (
 
 from eagle3_adapters.cli import main
 from eagle3_adapters.cli.output import WIDTH
-from eagle3_adapters.sglang.compat import engine_version
 
 #: doctor is content only where there is an SGLang to look at; the commands before it need none.
-needs_sglang = pytest.mark.skipif(engine_version() == "none", reason="SGLang is not installed")
+needs_sglang = pytest.mark.sglang
 LAYER = "transformer_layer_config"
 
 

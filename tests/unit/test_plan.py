@@ -74,11 +74,11 @@ class Pair:
         target = target_config(architectures=[architecture(OUTPUT_OF_LAYER.name)])
         return cls(base, target, config, draft_tensors())
 
-    def plan(self) -> Planning:
+    def plan(self, engine: str = ENGINE) -> Planning:
         with tempfile.TemporaryDirectory() as name:
-            return self.plan_in(Path(name))
+            return self.plan_in(Path(name), engine)
 
-    def plan_in(self, directory: Path) -> Planning:
+    def plan_in(self, directory: Path, engine: str = ENGINE) -> Planning:
         target = write_target(directory / "target", self.target)
         draft = write_draft(directory / "draft", self.config, self.tensors)
         if self.second:
@@ -91,7 +91,7 @@ class Pair:
             boundaries=self.boundaries,
             context_length=self.context_length,
         )
-        return plan_pair(request, REGISTRY, ENGINE)
+        return plan_pair(request, REGISTRY, engine)
 
 
 Step = Callable[[Pair], None]
@@ -1056,3 +1056,21 @@ def test_the_fingerprint_names_the_plan_and_nothing_else(tmp_path: Path) -> None
 def test_json_of_something_else_is_no_plan() -> None:
     with pytest.raises(Exception, match="WiringPlan"):
         WiringPlan.from_json('{"boundaries": [0, 3, 31]}')
+
+
+@pytest.mark.parametrize(
+    ("engine", "base", "possible"),
+    [
+        ("0.5.17", SPECULATORS, False),
+        ("0.5.21", SPECULATORS, False),
+        ("0.5.22", SPECULATORS, True),
+        ("0.5.23.post1", SPECULATORS, True),
+        ("none", SPECULATORS, True),
+        ("0.5.17", SGLANG, True),
+    ],
+)
+def test_the_embedding_is_refused_where_sglangs_class_fails_on_it(engine: str, base: str, possible: bool) -> None:  # noqa: FBT001 - a column of the table above
+    """Up to 0.5.21 the class adds a residual that layer 0 has not got; drafts without the embedding are served there."""
+    planning = Pair.correct(base).plan(engine)
+    assert (planning.plan is not None) is possible
+    assert [finding.code for finding in planning.errors] == ([] if possible else ["boundary-unreachable"])

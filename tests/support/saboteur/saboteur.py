@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from eagle3_adapters.engine_version import installed_version
 from eagle3_adapters.sglang import capture, compat, draft, overlay, sentinel
 
 FOLDER = Path(__file__).parent
@@ -26,12 +27,12 @@ def plant() -> None:
         owner, name = RAISES[fault]
         setattr(owner, name, fail)
     elif fault == "seam-gone":
-        module, _, name = compat.seam("capture", compat.engine_version()).path.rpartition(".")
+        module, _, name = compat.seam("capture", installed_version()).path.rpartition(".")
         delattr(importlib.import_module(module), name)
     elif fault == "plan-gone":
         Path(plan).unlink()
     elif fault == "no-capture-list":
-        compat.hook("capture", forget_list, "AFTER", compat.engine_version())
+        compat.hook("capture", forget_list, "AFTER", installed_version())
     elif fault == "one-layer-late":
         compat._register("eagle3_adapters.sglang.compat.assign_capture", one_layer_late, "AFTER")
     else:

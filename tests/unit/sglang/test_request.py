@@ -9,7 +9,7 @@ import pytest
 
 from eagle3_adapters.errors import FindingsError
 from eagle3_adapters.pair import AUTO
-from eagle3_adapters.sglang import request
+from eagle3_adapters.sglang import parent, request
 from eagle3_adapters.sglang.request import Wish
 
 VARIABLES = {"EAGLE3_ADAPTER": "kimi_k25", "EAGLE3_FORMAT": "sglang", "EAGLE3_BOUNDARIES": "0,3,31"}
@@ -109,3 +109,20 @@ def test_the_next_step_after_bad_boundaries_can_be_pasted(args: SimpleNamespace,
     with pytest.raises(FindingsError) as caught:
         request.read(args, {"EAGLE3_BOUNDARIES": "x"})
     assert caught.value.findings[0].remedy.startswith(step)
+
+
+def test_flags_count_while_the_arguments_are_still_being_built() -> None:
+    """Up to 0.5.18 SGLang resolves inside the constructor, before from_cli_args could record anything."""
+    seen: list[Wish | None] = []
+
+    def build(cls: object, args: object) -> SimpleNamespace:
+        built = SimpleNamespace()
+        seen.append(request.read(built, {}))
+        return built
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parent, "_check_hooks", lambda: None)  # asks SGLang, which has no part in this
+        built = parent.around_from_cli_args(build, object, arguments("--eagle3-format", "sglang"))
+    assert seen == [Wish(format="sglang", command_line=True)]
+    assert request.read(built, {}) == seen[0]
+    assert request.read(SimpleNamespace(), {}) is None, "nothing is left behind for the next server"

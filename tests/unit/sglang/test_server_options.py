@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,7 @@ from support.pair import plan
 
 from eagle3_adapters.errors import Severity
 from eagle3_adapters.report import Report
-from eagle3_adapters.sglang import server_options
+from eagle3_adapters.sglang import overlay, server_options
 from eagle3_adapters.wiring import WiringPlan
 
 E, W, I = Severity.ERROR, Severity.WARNING, Severity.INFO  # noqa: E741 - as findings are spelt
@@ -141,3 +142,8 @@ def test_every_option_is_a_field_of_sglangs_arguments() -> None:
     make: Callable[..., Any] = load("sglang.srt.server_args").ServerArgs
     real = make(model_path="dummy")
     assert [name for name in SOUND if not hasattr(real, name)] == []
+
+
+def test_arguments_that_already_name_our_config_are_a_copy_of_ours(tmp_path: Path, paired: WiringPlan) -> None:
+    config = overlay.store(paired, tmp_path) / overlay.CONFIG
+    assert found({"decrypted_draft_config_file": str(config)}, paired) == set()

@@ -66,7 +66,6 @@ def llama_key_map(draft: DraftModel) -> KeyMap:
         (
             *layers,
             Rename("fc.weight", "model.fc.weight"),
-            Rename("fc.bias", "model.fc.bias"),
             Rename("input_norm.weight", "model.input_norm.weight"),
             Rename(canonical.FC_NORM, "model.fc_norm.{state}.weight"),
             Rename("norm.weight", "model.norm.weight"),
@@ -83,7 +82,7 @@ def llama_shapes(
 ) -> Mapping[str, Shape]:
     """Canonical name -> shape of every tensor that LlamaForCausalLMEagle3 needs. ``head_rows`` None: head is shared.
 
-    ``config`` is canonical and complete (see ``checks.check_config``).
+    ``config`` is canonical and complete (see ``config_checks.config_complete``).
     """
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
     kv_heads = config.get("num_key_value_heads") or heads
@@ -91,8 +90,6 @@ def llama_shapes(
     target_hidden = config.get("target_hidden_size") or hidden
     inner = config["intermediate_size"]
     shapes: dict[str, Shape] = {"fc.weight": (hidden, states * target_hidden), "norm.weight": (hidden,)}
-    if config.get("bias"):
-        shapes["fc.bias"] = (hidden,)
     if math.norm_before_fc:
         shapes["input_norm.weight"] = (states * target_hidden,)
     if math.fc_norm:

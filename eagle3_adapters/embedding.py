@@ -9,11 +9,21 @@ if TYPE_CHECKING:
 
 #: Two copies of one embedding may differ by a rounding to bf16 (2^-8), relative to the largest entry of a row.
 _ROUNDING = 2.0**-7
+#: Rows that are compared at once.
+_ROWS = 4096
 
 
 def differing_rows(left: torch.Tensor, right: torch.Tensor) -> int:
     """Rows [tokens, hidden] that differ by more than a rounding; all of them where the widths differ."""
     if left.shape != right.shape:
         return max(len(left), len(right))
-    first, second = left.to(right.device).float(), right.float()
+    # A few rows at a time: on a GPU this runs when the key-value cache has taken its part of the memory.
+    return sum(
+        _differing(left[start : start + _ROWS].to(right.device), right[start : start + _ROWS])
+        for start in range(0, len(right), _ROWS)
+    )
+
+
+def _differing(left: torch.Tensor, right: torch.Tensor) -> int:
+    first, second = left.float(), right.float()
     return int(((first - second).abs().amax(dim=-1) > _ROUNDING * second.abs().amax(dim=-1)).sum())

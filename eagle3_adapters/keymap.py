@@ -103,6 +103,10 @@ class KeyMap:
                 return rule if isinstance(rule, Drop) else rule.target.format_map(match.groupdict())
         raise UnmappedKeyError(name, self.owner)
 
+    def takes(self, name: str) -> bool:
+        """Whether some rule takes ``name``."""
+        return any(pattern.fullmatch(name) for pattern in self._compiled)
+
     def inverse(self) -> KeyMap:
         """The map back. Drops have none: a name that was dropped cannot be asked for."""
         renames = (rule for rule in self.rules if isinstance(rule, Rename))

@@ -70,8 +70,6 @@ class WiringPlan:
     target_vocab_size: int
     draft_vocab_size: int
     math: DraftMath
-    #: The draft's own quantisation method; None: plain weights.
-    quantization: str | None
     capture: CaptureSite
     embed: EmbedCapture
     #: The config.json that SGLang must see, without the private architecture name.

@@ -37,6 +37,16 @@ ENTRIES = (
         example="EAGLE3_FORMT=speculators",
     ),
     Explanation(
+        code="plan-mismatch",
+        title="The draft's config belongs to another server's plan",
+        severity="E",
+        meaning="Each start has a plan, and the translated config names it. A child process was started with one plan "
+        "and given the config of another.",
+        writers=("two engines started at once in one process",),
+        fix="Start one after the other, or each in a process of its own:\n    python -m sglang.launch_server ...",
+        example="two sglang.Engine(...) calls in two threads",
+    ),
+    Explanation(
         code="hook-not-applied",
         title="SGLang did not apply one of the hooks",
         severity="E",

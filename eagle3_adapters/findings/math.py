@@ -108,6 +108,16 @@ ENTRIES = (
         example="layers.0.self_attn.q_norm.weight [128]\nlayers.0.self_attn.k_norm.weight [128]",
     ),
     Explanation(
+        code="bias-flag-without-tensor",
+        title="A bias is declared and none is there",
+        severity="fixed",
+        meaning="bias or attention_bias is true, so SGLang's draft class would build biases, which nothing would fill. "
+        "The tensors decide, as for norms.",
+        writers=("configs copied from a target with attention biases",),
+        fix='Nothing to do; to mend the file too:\n    "attention_bias": false',
+        example='{"attention_bias": true}\nno tensor ends in .bias',
+    ),
+    Explanation(
         code="projection-bias",
         title="Attention projections have biases",
         severity="served / E",

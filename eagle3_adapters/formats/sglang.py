@@ -7,15 +7,18 @@ target's class: ids count by that class's own rule, states are concatenated in l
 
 from __future__ import annotations
 
+import re
+
 import attrs
 
 from eagle3_adapters import canonical
 from eagle3_adapters.boundaries import OUTPUT_OF_LAYER
 from eagle3_adapters.errors import Finding, FindingsError, Severity, fault
 from eagle3_adapters.formats.ids import IDS, layer_ids
-from eagle3_adapters.keymap import KeyMap, Rename
+from eagle3_adapters.keymap import KeyMap, Rename, identity
 from eagle3_adapters.values import Config, DraftMath, DraftModel, FormatReading, IdReading
 
+_LAYER = re.compile(r"layers\.\d+\.")
 ARCHITECTURES = ("LlamaForCausalLMEagle3", "Eagle3DeepseekV2ForCausalLM")
 #: SpecForge's history has written other classes' names with the same ending, for the same tensors.
 _SUFFIXES = ("ForCausalLMEagle3", "Eagle3DeepseekV2ForCausalLM")
@@ -57,23 +60,33 @@ def _architecture_findings(draft: DraftModel) -> list[Finding]:
     ]
 
 
+_OLD_NORMS = {f"aux_norm_{part}.weight": f"fc_norm.{i}.weight" for i, part in enumerate(("low", "mid", "high"))}
+_KNOWN = identity(
+    "canonical names",
+    (
+        *(rule.target for rule in canonical.layer_patterns("layers.{layer}")),
+        *canonical.OUTSIDE,
+        canonical.FC_NORM,
+        *canonical.VOCABULARY,
+    ),
+)
+
+
 def _key_map(draft: DraftModel) -> KeyMap:
-    """What SGLang's loader accepts: ``midlayer`` or ``layers.N``, with or without ``model.``, old norm names."""
-    inner = "midlayer" if any("midlayer." in name for name in draft.tensors) else "layers.{layer}"
-    prefix = "model." if any(name.startswith("model.") for name in draft.tensors) else ""
-    old_norms = any("aux_norm_low" in name for name in draft.tensors)
-    norms = (
-        tuple(
-            Rename(f"{prefix}aux_norm_{part}.weight", f"fc_norm.{i}.weight")
-            for i, part in enumerate(("low", "mid", "high"))
-        )
-        if old_norms
-        else (Rename(prefix + canonical.FC_NORM, canonical.FC_NORM),)
-    )
-    # lm_head and the maps stand outside the model in every layout.
-    outside = tuple(Rename(name if name == "lm_head.weight" else prefix + name, name) for name in canonical.OUTSIDE)
-    maps = tuple(Rename(name, name) for name in canonical.VOCABULARY)
-    return KeyMap("format sglang", (*canonical.layer_patterns(prefix + inner), *outside, *norms, *maps))
+    """What SGLang's loader accepts, each name by itself: ``midlayer`` or ``layers.N``, ``model.`` or not, old norms."""
+    middle = any(name.removeprefix("model.").startswith("midlayer.") for name in draft.tensors)
+    rules: dict[str, Rename] = {}
+    for name in draft.tensors:
+        plain = name.removeprefix("model.")
+        spelt = _OLD_NORMS.get(plain, re.sub(r"^midlayer\.", "layers.0.", plain))
+        if not _KNOWN.takes(spelt):
+            continue
+        rule = Rename(name, spelt)
+        if not middle:
+            # One rule for the same tensor of every layer.
+            rule = Rename(_LAYER.sub("layers.{layer}.", name), _LAYER.sub("layers.{layer}.", spelt))
+        rules.setdefault(rule.target, rule)
+    return KeyMap("format sglang", tuple(rules.values()))
 
 
 class SglangFormat:

@@ -9,7 +9,16 @@ from eagle3_adapters.errors import ConventionError
 from eagle3_adapters.values import CaptureLayers, DraftMath, DraftModel, TargetModel
 
 #: Config keys of SGLang's draft classes that the plan decides; the rest of the canonical config passes through.
-_DECIDED = ("use_aux_hidden_state", "norm_before_residual", "norm_before_fc", "fc_norm", "use_aux_norm", "norm_output")
+_DECIDED = (
+    "attention_bias",
+    "bias",
+    "use_aux_hidden_state",
+    "norm_before_residual",
+    "norm_before_fc",
+    "fc_norm",
+    "use_aux_norm",
+    "norm_output",
+)
 
 
 def engine_config(

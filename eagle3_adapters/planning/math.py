@@ -50,6 +50,7 @@ def extra_tensors(draft: DraftModel, report: Report) -> set[str]:
     """Tensors that stand for math the stock class drops. Returns their names, so that they are not told twice."""
     told: set[str] = set()
     for names, code, what in (
+        (("fc.bias",), "projection-bias", "a bias of fc"),
         (("q_norm", "k_norm"), "qk-norm", "normed queries and keys"),
         (("q_proj.bias", "k_proj.bias", "v_proj.bias", "o_proj.bias"), "projection-bias", "attention biases"),
         (("mlp.gate_proj.bias", "mlp.up_proj.bias", "mlp.down_proj.bias"), "mlp-bias", "MLP biases"),
@@ -71,6 +72,20 @@ def extra_tensors(draft: DraftModel, report: Report) -> set[str]:
 def is_scale(name: str) -> bool:
     """Whether a tensor is a quantiser's, by its name."""
     return name.endswith(_SCALES)
+
+
+def biases_declared(draft: DraftModel, report: Report) -> None:
+    """``bias`` gives SGLang's class biases in fc and the output projection; ``attention_bias`` in the projection."""
+    present = any(name.endswith(".bias") for name in draft.tensors)
+    for flag in ("bias", "attention_bias"):
+        if draft.config.get(flag) and not present:
+            report.info(
+                "bias-flag-without-tensor",
+                f"{draft.config_file}: {flag}",
+                "false, since no bias is among the tensors",
+                "true; set to false",
+                why="SGLang would build biases that nothing fills",
+            )
 
 
 def plain_weights(draft: DraftModel, method: str | None, report: Report) -> set[str]:

@@ -53,6 +53,7 @@ def plan_wiring(
     config, method = config_checks.quantization(draft, report)
     draft = attrs.evolve(draft, config=config)
     told = math_checks.extra_tensors(draft, report) | math_checks.plain_weights(draft, method, report)
+    math_checks.biases_declared(draft, report)
     math = math_checks.flags_match_tensors(reading, report)
     draft_class = draft_classes.class_of(draft)
     if draft_class is None:
@@ -109,7 +110,6 @@ def plan_wiring(
         target_vocab_size=target.vocab_size,
         draft_vocab_size=head_rows or target.vocab_size,
         math=math,
-        quantization=method,
         capture=capture.site,
         embed=adapter.embed_capture(target),
         config=engine_config(draft, target, capture, ascending, num_layers, head_rows, math, draft_class.name),

@@ -123,5 +123,14 @@ def head_rows_of(draft: DraftModel, vocabulary: VocabMap | None, target: TargetM
             remedy="export the draft with its map; some trainers keep it in a file beside the checkpoint",
         )
     if rows is None and (reduced is None or reduced == target.vocab_size):
+        if draft.config["hidden_size"] != target.hidden_size:
+            report.error(
+                "hidden-size",
+                f"{draft.config_file}: hidden_size",
+                f"{target.hidden_size}, since the draft has no lm_head and shares the target's",
+                str(draft.config["hidden_size"]),
+                why="the target's head reads another width",
+                remedy="export the draft with its lm_head",
+            )
         return None
     return rows if rows is not None else reduced

@@ -20,6 +20,9 @@ log = logging.getLogger(__name__)
 #: Largest relative error of a captured state against our own snapshot of the same boundary. Both are one sum of the
 #: same two tensors, equal to the bit or rounded once more (bf16: 2^-8); neighbouring boundaries lie above 0.2.
 TOLERANCE = 0.02
+#: Prompts that are watched before giving up: replayed as a CUDA graph, a forward shows nothing.
+ATTEMPTS = 4
+EAGER = "start once with --disable-prefill-cuda-graph to verify them"
 
 
 class TargetCapture:
@@ -54,17 +57,26 @@ class TargetCapture:
         """AFTER ModelRunner.load_model: watch the target's first prompt of two tokens or more, once."""
         if runner.is_draft_worker:
             return
+        if compat.ranks_differ(runner):
+            log.warning("eagle3-adapters: captured states are not verified under DP attention")
+            return
         original: Callable[..., Any] = runner.forward
+        attempts = 0
 
         def forward(forward_batch: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - SGLang's batch
+            nonlocal attempts
             if compat.token_count(forward_batch) < 2:
                 return original(forward_batch, *args, **kwargs)
+            attempts += 1
             with Observer(runner.model, self._plan) as observer:
                 output = original(forward_batch, *args, **kwargs)
-            if observer.complete:
+            if observer.complete or attempts == ATTEMPTS:
                 # Back to the class's own method: nothing of ours stays on the path of later batches.
                 del runner.forward
+            if observer.complete:
                 observer.verify()
+            elif attempts == ATTEMPTS:
+                log.warning("eagle3-adapters: captured states are not verified: prompts replay a CUDA graph; %s", EAGER)
             return output
 
         runner.forward = forward

@@ -134,11 +134,6 @@ def resolution_finished(server_args: Any) -> bool:  # noqa: ANN401 - SGLang ship
     return bool(getattr(server_args, "_resolution_finished", False))
 
 
-def model_registry() -> Any:  # noqa: ANN401 - SGLang ships no types
-    """SGLang's table of architectures, for messages of ``doctor``."""
-    return importlib.import_module("sglang.srt.models.registry").ModelRegistry
-
-
 def at(root: Any, path: str) -> Any:  # noqa: ANN401 - modules of SGLang
     """The object at a dotted path; the empty path is ``root`` itself. Raises AttributeError naming the whole path."""
     found = root
@@ -163,10 +158,10 @@ def assign_capture(model: Any, site: CaptureSite, boundaries: tuple[int, ...]) -
 
 
 def residual_stream(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
-    """A clone of the residual stream at the input of a decoder layer that is about to run, reduced over ranks.
+    """A clone of the residual stream at the input of a decoder layer that is about to run: [tokens, hidden].
 
-    From 0.5.22 the stream is kept in the batch; before, the layer gets its residual as an argument. Shape
-    [tokens, hidden], the model's dtype.
+    From 0.5.22 the stream is kept in the batch and comes reduced over ranks; before, the layer gets its residual as an
+    argument, and where SGLang fuses the all-reduce into the next layer the sum is this rank's part only.
     """
     bound = inspect.signature(layer.forward).bind(*args, **kwargs).arguments
     hidden = bound["hidden_states"]
@@ -204,6 +199,10 @@ def finished_request(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Seq
     return request.output_ids, request.spec_verify_ct, request.spec_num_correct_drafts
 
 
+#: Methods of a draft class by which SGLang shares the target's embedding, without its head and with it.
+EMBEDDING_SETTERS = ("set_embed", "set_embed_and_head")
+
+
 def first_vocabulary_row(model: Any) -> int:  # noqa: ANN401 - SGLang's draft class
     """First row of the vocabulary that this rank's shard of the embedding holds."""
     indices = getattr(model.model.embed_tokens, "shard_indices", None)
@@ -214,6 +213,11 @@ def is_first_rank() -> bool:
     """Whether this process speaks for the server: rank 0 of its group, or alone."""
     distributed = importlib.import_module("torch.distributed")
     return not distributed.is_initialized() or distributed.get_rank() == 0
+
+
+def ranks_differ(runner: Any) -> bool:  # noqa: ANN401 - SGLang's ModelRunner
+    """Whether ranks of one group hold different batches: then none of them may start a collective by itself."""
+    return bool(getattr(runner.server_args, "enable_dp_attention", False))
 
 
 def token_count(forward_batch: Any) -> int:  # noqa: ANN401 - SGLang ships no types

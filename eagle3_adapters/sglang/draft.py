@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -29,12 +30,14 @@ def around_config_draft_model(original: Callable[..., Any], config: Any) -> Any:
     marker = getattr(hf_config, overlay.KEY, None)
     if marker is not None and config.is_draft_model:
         planned = marker["config"]
+        if config.model_override_args:
+            # Field by field would not do: transformers derives rotary settings from each other. In place, since SGLang
+            # holds the text part as an object of its own.
+            fresh = type(hf_config).from_dict(copy.deepcopy(planned))
+            setattr(fresh, overlay.KEY, marker)
+            vars(hf_config).clear()
+            vars(hf_config).update(vars(fresh))
         hf_config.architectures = list(planned["architectures"])
-        for key in config.model_override_args or {}:
-            if key in planned:
-                setattr(hf_config, key, planned[key])
-            elif hasattr(hf_config, key):
-                delattr(hf_config, key)
     return original(config)
 
 
@@ -76,35 +79,56 @@ class DraftLoader:
                     f"{self._plan.draft_path}: {name}",
                     "a tensor that the plan knows",
                     f"shape {list(tensor.shape)}",
-                    why="the checkpoint changed since the start was planned",
+                    why="the checkpoint changed since the start, or an update of the target reached the draft too",
+                    remedy="start again for a new draft; send an update of the target to the target alone",
                 )
             seen.add(name)
-            if route.canonical == EMBEDDING:
+            if route.canonical == EMBEDDING and route.target is None:
                 self._own_embedding = tensor
             if route.target is not None:
                 yield route.target, self._transform(route, tensor)
 
     def _compare_when_shared(self, model: Any, own: torch.Tensor) -> None:  # noqa: ANN401 - SGLang's draft class
-        """Compare once, when SGLang puts the target's embedding in place of the draft's own."""
-        original, first_row = model.set_embed, compat.first_vocabulary_row(model)
+        """Compare once, when SGLang puts the target's embedding (or embedding and head) in place of the draft's."""
+        first_row = compat.first_vocabulary_row(model)
 
-        def set_embed(embedding: torch.Tensor) -> None:
-            # Back to the class's own method before anything can fail.
-            del model.set_embed
-            rows = min(len(own) - first_row, len(embedding))
-            different = differing_rows(own[first_row : first_row + rows], embedding[:rows])
-            if different:
-                raise refused(
-                    "trained-embedding",
-                    f"{self._plan.draft_path}: {EMBEDDING}",
-                    "the target's embedding, which SGLang puts in its place",
-                    f"{different} of {rows} rows differ",
-                    why="a trained embedding would be overwritten",
-                    remedy="a frozen embedding: remove the tensor from the draft; a trained one cannot be served yet",
-                )
-            original(embedding)
+        def compared(original: Callable[..., Any]) -> Callable[..., Any]:
+            def share(embedding: torch.Tensor, *head: torch.Tensor) -> Any:  # noqa: ANN401 - as SGLang's method
+                # Back to the class's own methods before anything can fail.
+                for name in compat.EMBEDDING_SETTERS:
+                    del vars(model)[name]
+                self._compare(own[first_row : first_row + len(embedding)], embedding)
+                return original(embedding, *head)
 
-        model.set_embed = set_embed
+            return share
+
+        for name in compat.EMBEDDING_SETTERS:
+            vars(model)[name] = compared(getattr(model, name))
+
+    def _compare(self, own: torch.Tensor, shared: torch.Tensor) -> None:
+        rows = min(len(own), len(shared))
+        different = differing_rows(own[:rows], shared[:rows])
+        if different:
+            raise refused(
+                "trained-embedding",
+                f"{self._plan.draft_path}: {EMBEDDING}",
+                "the target's embedding, which SGLang puts in its place",
+                f"{different} of {rows} rows differ",
+                why="a trained embedding would be overwritten",
+                remedy="a frozen embedding: remove the tensor from the draft; a trained one cannot be served yet",
+            )
+
+    def after_load_model(self, result: Any, runner: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - SGLang's
+        """AFTER ModelRunner.load_model: a draft's weights must have come through :meth:`around_load_weights`."""
+        if runner.is_draft_worker and runner.model not in self._loaded:
+            raise refused(
+                "weight-missing",
+                f"{self._plan.draft_path}: all tensors",
+                "weights that SGLang loads through the draft class",
+                f"a loader that fills {type(runner.model).__name__} by itself",
+                why="columns, vocabulary map and names would be as in the file, unchecked",
+                remedy="--load-format auto  (and --speculative-draft-load-format auto)",
+            )
 
     def _transform(self, route: TensorRoute, tensor: torch.Tensor) -> torch.Tensor:
         if route.transform == "columns":

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from eagle3_adapters.engine_version import installed_version
@@ -29,7 +30,9 @@ def around_from_cli_args(original: Original, cls: Any, args: Any) -> Any:  # noq
     """AROUND ServerArgs.from_cli_args: record the flags, decide nothing."""
     flags = request.from_flags(args)
     if flags:
-        _check_hooks()
+        # Here too, since a resolve seam that was not hooked could not say so.
+        with _told(command_line=True):
+            _check_hooks()
     token = request.PENDING.set(flags)
     try:
         server_args = original(cls, args)
@@ -44,19 +47,24 @@ def around_resolve(original: Original, server_args: Any, *args: Any, **kwargs: A
     if compat.resolution_finished(server_args):
         return original(server_args, *args, **kwargs)
     os.environ.pop(overlay.PLAN_VARIABLE, None)
-    command_line = request.recorded_flags(server_args) is not None
-    try:
+    with _told(command_line=request.recorded_flags(server_args) is not None):
         wish = request.read(server_args, os.environ)
         if wish is not None:
             _check_hooks()
             _wire(server_args, wish)
+    return original(server_args, *args, **kwargs)
+
+
+@contextlib.contextmanager
+def _told(*, command_line: bool) -> Iterator[None]:
+    """Findings that stop go to the screen; on a command line they are the message, and a traceback would bury them."""
+    try:
+        yield
     except FindingsError as error:
         write_findings(error.findings, sys.stderr)
         if command_line:
-            # The findings are the message; a traceback through SGLang would bury them.
             raise SystemExit(1) from error
         raise
-    return original(server_args, *args, **kwargs)
 
 
 def _check_hooks() -> None:
@@ -85,7 +93,7 @@ def _wire(server_args: Any, wish: request.Wish) -> None:  # noqa: ANN401 - as ab
     plan = plan_server(server_args, wish, version, report)
     if plan is None:
         raise WiringRefusedError(report.findings)
-    for field, value in server_options.correct(server_args, plan, report).items():
+    for field, value in server_options.correct(server_args, report).items():
         setattr(server_args, field, value)
     write_findings(report.findings, sys.stderr)
     directory = overlay.store(plan, overlay.cache_directory())

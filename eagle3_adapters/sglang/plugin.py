@@ -36,13 +36,14 @@ def _register_child(plan_file: Path, version: str) -> None:
     # Late: the launching process has no use for them.
     from eagle3_adapters.sglang.capture import TargetCapture  # noqa: PLC0415
     from eagle3_adapters.sglang.draft import DraftLoader, around_config_draft_model  # noqa: PLC0415
-    from eagle3_adapters.sglang.refuse import check_child_hooks  # noqa: PLC0415
+    from eagle3_adapters.sglang.refuse import check_child_hooks, check_same_plan  # noqa: PLC0415
     from eagle3_adapters.sglang.sentinel import SentinelHooks  # noqa: PLC0415
     from eagle3_adapters.wiring import WiringPlan  # noqa: PLC0415
 
     def around_config(original: Callable[..., Any], config: Any) -> Any:  # noqa: ANN401 - SGLang ships no types
         # The first of our hooks that a child runs; were it the missing one, the private architecture stops SGLang.
         check_child_hooks(plan.draft_class)
+        check_same_plan(config, plan)
         return around_config_draft_model(original, config)
 
     plan = WiringPlan.from_json(plan_file.read_text(encoding="utf-8"))
@@ -50,6 +51,7 @@ def _register_child(plan_file: Path, version: str) -> None:
     compat.hook("draft-config", around_config, "AROUND", version)
     compat.hook("capture", capture.after_configure, "AFTER", version)
     compat.hook("model-load", capture.after_load_model, "AFTER", version)
+    compat.hook("model-load", loader.after_load_model, "AFTER", version)
     compat.hook("verify-counts", sentinel.after_verify, "AFTER", version)
     compat.hook("request-end", sentinel.after_release, "AFTER", version)
     compat.hook_loader(plan.draft_class, loader.around_load_weights)

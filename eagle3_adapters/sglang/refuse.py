@@ -9,7 +9,8 @@ from typing import Any
 from eagle3_adapters.engine_version import installed_version
 from eagle3_adapters.errors import Finding, Severity, WiringRefusedError
 from eagle3_adapters.render import write_findings
-from eagle3_adapters.sglang import compat
+from eagle3_adapters.sglang import compat, overlay
+from eagle3_adapters.wiring import WiringPlan
 
 
 def check_child_hooks(draft_class: str) -> None:
@@ -23,6 +24,20 @@ def check_child_hooks(draft_class: str) -> None:
             "none; its log says why",
             why="a part of the wiring would be SGLang's own",
             remedy="eagle3-adapters doctor",
+        )
+
+
+def check_same_plan(config: Any, plan: WiringPlan) -> None:  # noqa: ANN401 - SGLang's ModelConfig
+    """Refuse a draft whose translated config belongs to another plan than this process was started with."""
+    marker = getattr(config.hf_config, overlay.KEY, None)
+    if config.is_draft_model and marker is not None and marker["fingerprint"] != plan.fingerprint():
+        raise refused(
+            "plan-mismatch",
+            f"the draft's config of plan {marker['fingerprint']}",
+            f"plan {plan.fingerprint()} ({plan.draft_path}), which this process was started with",
+            "another one",
+            why="two servers started at once in one process, and one would capture the other's boundaries",
+            remedy="start one server after the other, or each in a process of its own",
         )
 
 
@@ -53,7 +68,7 @@ def refused(code: str, where: str, expected: str, found: str, *, why: str = "", 
         expected=expected,
         found=found,
         why=why,
-        remedy=remedy or "eagle3-adapters check --target TARGET --draft DRAFT, and report this with its output",
+        remedy=remedy or "eagle3-adapters doctor, and report this finding with its output",
     )
     write_findings([finding], sys.stderr)
     return WiringRefusedError([finding])

@@ -25,12 +25,11 @@ VARIABLES = {"adapter": "EAGLE3_ADAPTER", "format": "EAGLE3_FORMAT", "boundaries
 
 @attrs.frozen(kw_only=True)
 class Wish:
-    """Adapter, format and boundaries as asked for; ``command_line`` where flags asked."""
+    """Adapter, format and boundaries as asked for."""
 
     adapter: str = AUTO
     format: str = AUTO
     boundaries: Ids | None = None
-    command_line: bool = False
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -94,5 +93,4 @@ def read(server_args: Any, environment: Mapping[str, str]) -> Wish | None:  # no
         adapter=asked.get("adapter", AUTO),
         format=asked.get("format", AUTO),
         boundaries=None if boundaries is None else parse_boundaries(boundaries, where),
-        command_line=recorded_flags(server_args) is not None,
     )

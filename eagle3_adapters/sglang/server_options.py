@@ -10,7 +10,6 @@ from typing import Any
 
 from eagle3_adapters.report import Report
 from eagle3_adapters.sglang import overlay
-from eagle3_adapters.wiring import WiringPlan
 
 #: Attention backends that read a latent (MLA) cache only.
 _LATENT_ONLY = ("cutlass_mla", "flashmla", "tokenspeed_mla", "trtllm_mla")
@@ -78,7 +77,7 @@ def _tree(server_args: Any, report: Report) -> None:  # noqa: ANN401 - as above
     given = f"steps {steps}, topk {topk}, draft tokens {tokens}"
     if getattr(server_args, "speculative_adaptive", False) or (steps, topk, tokens) == (None, None, None):
         return
-    if steps is None or (topk or 1) < 1 or steps < 1:
+    if steps is None or topk is None or steps < 1 or topk < 1 or (tokens is None and topk > 1):
         report.error(
             "draft-tokens",
             where,
@@ -88,16 +87,16 @@ def _tree(server_args: Any, report: Report) -> None:  # noqa: ANN401 - as above
             remedy=_triple(steps or 3, topk or 1, tokens),
         )
         return
-    most = _most(steps, topk or 1)
-    wrong_chain = (topk or 1) == 1 and tokens not in (None, steps + 1)
+    most = _most(steps, topk)
+    wrong_chain = topk == 1 and tokens not in (None, steps + 1)
     if wrong_chain or (tokens is not None and not 2 <= tokens <= most):
         report.error(
             "draft-tokens",
             where,
-            f"draft tokens {most if (topk or 1) == 1 else f'from 2 to {most}'}: the root counts as one of them",
+            f"draft tokens {most if topk == 1 else f'from 2 to {most}'}: the root counts as one of them",
             given,
             why="SGLang would change one of the three or fail in the first request",
-            remedy=_triple(steps, topk or 1, tokens),
+            remedy=_triple(steps, topk, tokens),
         )
 
 
@@ -141,11 +140,11 @@ def _told(server_args: Any, report: Report) -> None:  # noqa: ANN401 - as above
         )
 
 
-def correct(server_args: Any, plan: WiringPlan, report: Report) -> dict[str, Any]:  # noqa: ANN401 - as above
-    """Fields to set for this plan. SGLang would give a plain draft the target's quantisation."""
+def correct(server_args: Any, report: Report) -> dict[str, Any]:  # noqa: ANN401 - as above
+    """Fields to set for a planned draft, whose weights are plain: SGLang would give it the target's quantisation."""
     fields: dict[str, Any] = {}
     own = server_args.speculative_draft_model_quantization
-    if server_args.quantization and own is None and plan.quantization is None:
+    if server_args.quantization and own is None:
         fields["speculative_draft_model_quantization"] = "unquant"
         report.info(
             "quantization-inherited",

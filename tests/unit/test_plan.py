@@ -229,7 +229,6 @@ def deeper(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
 SECOND_LAYER = depth(2)
 FC_NORMS = then(*(tensor(f"fc_norm.{state}.weight", HIDDEN) for state in range(3)))
 INPUT_NORM = tensor("input_norm.weight", 3 * HIDDEN)
-FC_BIAS = then(layer(bias=True), tensor("fc.bias", HIDDEN))
 LATENT = then(
     without(*(f"layers.0.self_attn.{part}_proj.weight" for part in "qkv")),
     tensor("layers.0.self_attn.q_a_proj.weight", 4, 2 * HIDDEN),
@@ -560,6 +559,7 @@ ROWS = (
         nested(use_aux_hidden_state=False),
         nested(use_aux_hidden_state=True),
         "switch",
+        "fc",
         bases=ONE,
     ),
     row(
@@ -569,8 +569,17 @@ ROWS = (
         tensor("layers.0.self_attn.q_norm.weight", HEAD_DIM),
         then(INPUT_NORM, top(norm_before_fc=True)),
     ),
-    row("bias of o_proj", "projection-bias", E, tensor("layers.0.self_attn.o_proj.bias", HIDDEN), FC_BIAS),
-    row("bias of the MLP", "mlp-bias", E, tensor("layers.0.mlp.up_proj.bias", INNER), FC_BIAS),
+    row("bias of o_proj", "projection-bias", E, tensor("layers.0.self_attn.o_proj.bias", HIDDEN), nothing, "bias"),
+    row("bias of fc", "projection-bias", E, tensor("fc.bias", HIDDEN), nothing, "bias"),
+    row(
+        "a bias that is declared only",
+        "bias-flag-without-tensor",
+        I,
+        layer(attention_bias=True),
+        layer(attention_bias=False),
+        "bias",
+    ),
+    row("bias of the MLP", "mlp-bias", E, tensor("layers.0.mlp.up_proj.bias", INNER), nothing, "bias"),
     row(
         "state norms without their flag",
         "norm-tensor-without-flag",
@@ -728,7 +737,7 @@ ROWS = (
         tensor("layers.0.self_attn.rotary_emb.inv_freq", 2),
         tensor("embed_tokens.weight", VOCAB, HIDDEN),
     ),
-    row("a tensor without a parameter", "weight-unmapped", E, tensor("fc.bias", HIDDEN), FC_BIAS, "fc bias"),
+    row("a tensor without a parameter", "weight-unmapped", E, tensor("fc_norm.7.weight", HIDDEN), nothing, "fc norms"),
     row("no final norm", "weight-missing", E, without("norm.weight"), SECOND_LAYER, "final norm"),
     row("no fc in a named format", "weight-missing", E, then(own_format, without("fc.weight")), own_format, "fc"),
     row(
@@ -1070,7 +1079,7 @@ def test_json_of_something_else_is_no_plan() -> None:
     ],
 )
 def test_the_embedding_is_refused_where_sglangs_class_fails_on_it(engine: str, base: str, possible: bool) -> None:  # noqa: FBT001 - a column of the table above
-    """Up to 0.5.21 the class adds a residual that layer 0 has not got; drafts without the embedding are served there."""
+    """Up to 0.5.21 the class adds a residual that layer 0 has not got; drafts without it are served there."""
     planning = Pair.correct(base).plan(engine)
     assert (planning.plan is not None) is possible
     assert [finding.code for finding in planning.errors] == ([] if possible else ["boundary-unreachable"])

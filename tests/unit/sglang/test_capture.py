@@ -14,7 +14,7 @@ from torch import nn
 
 from eagle3_adapters.errors import WiringRefusedError
 from eagle3_adapters.sglang import compat
-from eagle3_adapters.sglang.capture import Observer, TargetCapture, relative_error
+from eagle3_adapters.sglang.capture import ATTEMPTS, Observer, TargetCapture, relative_error
 from eagle3_adapters.values import CaptureSite, EmbedCapture
 from eagle3_adapters.wiring import WiringPlan
 
@@ -99,6 +99,7 @@ class Runner:
 
     def __init__(self, model: RuleTarget) -> None:
         self.model = model
+        self.server_args = SimpleNamespace(enable_dp_attention=False)
 
     def forward(self, forward_batch: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
         result: torch.Tensor = self.model(forward_batch.input_ids, forward_batch)
@@ -377,3 +378,23 @@ def test_the_error_is_relative_and_survives_the_edges(
     found: torch.Tensor, expected: torch.Tensor, error: float
 ) -> None:
     assert relative_error(found, expected) == pytest.approx(error)
+
+
+def test_prompts_that_replay_a_graph_are_given_up_after_a_few(
+    plan: WiringPlan, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A replay runs no layer in Python: say once that nothing was verified, and leave the path of later batches."""
+    runner = Runner(RuleTarget())
+    monkeypatch.setattr(Runner, "forward", lambda *_: torch.zeros(1))
+    TargetCapture(plan).after_load_model(None, runner)
+    for _ in range(ATTEMPTS + 2):
+        runner.forward(batch())
+    assert "forward" not in vars(runner)
+    assert [record.getMessage().count("not verified") for record in caplog.records] == [1]
+
+
+def test_under_dp_attention_no_rank_starts_a_collective_by_itself(plan: WiringPlan) -> None:
+    runner = Runner(RuleTarget())
+    runner.server_args.enable_dp_attention = True
+    TargetCapture(plan).after_load_model(None, runner)
+    assert "forward" not in vars(runner)

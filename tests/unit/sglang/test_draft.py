@@ -14,10 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.plans import tiny_plan
 from torch import nn
+from transformers import LlamaConfig
 
+from eagle3_adapters.embedding import differing_rows
 from eagle3_adapters.errors import WiringRefusedError
 from eagle3_adapters.sglang import overlay
 from eagle3_adapters.sglang.draft import DraftLoader, around_config_draft_model, as_offsets, permute_blocks
+from eagle3_adapters.sglang.refuse import check_same_plan
 from eagle3_adapters.vocab import VocabEncoding, VocabMap
 from eagle3_adapters.wiring import TensorRoute, Unfilled, WiringPlan
 
@@ -289,14 +292,33 @@ def test_the_class_that_serves_the_draft_is_named_before_sglang_looks(base: Wiri
     assert architectures(model_config(base)) == ["LlamaForCausalLMEagle3"]
 
 
-def test_overrides_meant_for_the_target_are_taken_back(base: WiringPlan) -> None:
-    config = model_config(base, model_override_args={"rope_theta": 7.0, "num_hidden_layers": 2, "only_target": 1})
-    for key, value in config.model_override_args.items():
-        setattr(config.hf_config, key, value)
-    architectures(config)
-    assert config.hf_config.rope_theta == base.config["rope_theta"]
-    assert config.hf_config.num_hidden_layers == 1
-    assert not hasattr(config.hf_config, "only_target")
+@pytest.mark.parametrize(
+    "override",
+    [
+        {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "rope_theta": 7.0}},
+        {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
+        {"rope_theta": 7.0, "num_hidden_layers": 2, "only_target": 1},
+    ],
+    ids=["new rope", "old rope", "plain"],
+)
+@pytest.mark.parametrize(
+    "theta", [{"rope_theta": 5e5}, {"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}]
+)
+def test_overrides_meant_for_the_target_are_taken_back(
+    base: WiringPlan, override: dict[str, Any], theta: dict[str, Any]
+) -> None:
+    """transformers derives rotary settings from each other: a field set back alone would leave another base behind."""
+    config = {key: value for key, value in base.config.items() if not key.startswith("rope")} | theta
+    plan = attrs.evolve(base, config=config)
+    planned = LlamaConfig.from_dict(json.loads(overlay.translated_config(plan)))
+    served = LlamaConfig.from_dict(json.loads(overlay.translated_config(plan)))
+    text_part = served
+    served.update(override)
+    architectures(model_config(plan, hf_config=served, model_override_args=override))
+    assert served is text_part, "rebuilt in place: SGLang holds it under another name too"
+    assert served.rope_parameters == planned.rope_parameters
+    assert served.num_hidden_layers == 1
+    assert not hasattr(served, "only_target")
 
 
 def test_no_overrides_at_all_are_no_fault(base: WiringPlan) -> None:
@@ -326,34 +348,80 @@ def test_the_stand_in_is_named_like_sglang_s_class(base: WiringPlan) -> None:
 
 
 class Sharing(nn.Module):
-    """A draft class as far as sharing goes: what `set_embed` was given."""
+    """A draft class as far as sharing goes: what its two setters were given."""
 
     def __init__(self) -> None:
         super().__init__()
         self.model = nn.Module()
         self.model.embed_tokens = nn.Embedding(32, WIDTH)
-        self.shared: torch.Tensor | None = None
+        self.shared: tuple[torch.Tensor, ...] = ()
 
     def set_embed(self, embedding: torch.Tensor) -> None:
-        self.shared = embedding
+        self.shared = (embedding,)
+
+    def set_embed_and_head(self, embedding: torch.Tensor, head: torch.Tensor) -> None:
+        self.shared = (embedding, head)
 
 
+@pytest.mark.parametrize("with_head", [False, True])
 @pytest.mark.parametrize(("change", "refused"), [(0.0, False), (2.0**-9, False), (0.5, True)])
 def test_an_embedding_that_differs_from_the_targets_is_refused_when_it_is_shared(
     plan: WiringPlan,
     change: float,
     refused: bool,  # noqa: FBT001 - a parameter of the table above
+    with_head: bool,  # noqa: FBT001 - as above
 ) -> None:
     own = torch.randn(32, WIDTH)
     target = own.clone()
     target[5] *= 1 + change
     model = Sharing()
     DraftLoader(plan)._compare_when_shared(model, own)
+    given = (target, torch.randn(32, WIDTH)) if with_head else (target,)
+    share = model.set_embed_and_head if with_head else model.set_embed
     if refused:
         with pytest.raises(WiringRefusedError) as caught:
-            model.set_embed(target)
+            share(*given)
         assert "1 of 32 rows" in str(caught.value)
     else:
-        model.set_embed(target)
-        assert model.shared is target
-    assert "set_embed" not in vars(model), "the class's own method is back"
+        share(*given)
+        assert model.shared == given
+    assert not {"set_embed", "set_embed_and_head"} & set(vars(model)), "the class's own methods are back"
+
+
+def test_an_embedding_that_the_draft_keeps_is_not_compared(plan: WiringPlan) -> None:
+    """A draft of another width than its target keeps its own: SGLang calls the setter all the same."""
+    kept = attrs.evolve(
+        plan,
+        routes=(
+            *plan.routes,
+            TensorRoute(
+                source="embed_tokens.weight", canonical="embed_tokens.weight", target="model.embed_tokens.weight"
+            ),
+        ),
+    )
+    loader = DraftLoader(kept)
+    list(loader.stream([("embed_tokens.weight", torch.zeros(16, WIDTH))], set()))
+    assert loader._own_embedding is None
+
+
+def test_weights_that_came_by_another_loader_are_refused(plan: WiringPlan) -> None:
+    loader, model = DraftLoader(plan), LlamaForCausalLMEagle3()
+    with pytest.raises(WiringRefusedError) as caught:
+        loader.after_load_model(None, SimpleNamespace(is_draft_worker=True, model=model))
+    assert caught.value.findings[0].code == "weight-missing"
+    loader.after_load_model(None, SimpleNamespace(is_draft_worker=False, model=model))
+
+
+def test_rows_are_compared_in_parts_and_counted_over_all_of_them() -> None:
+    left = torch.ones(10_000, 2)
+    right = left.clone()
+    right[[3, 5_000, 9_999]] += 1
+    assert differing_rows(left, right) == 3
+
+
+def test_a_config_of_another_plan_is_refused(base: WiringPlan, plan: WiringPlan) -> None:
+    check_same_plan(model_config(base), base)
+    with pytest.raises(WiringRefusedError) as caught:
+        check_same_plan(model_config(base), plan)
+    assert caught.value.findings[0].code == "plan-mismatch"
+    check_same_plan(model_config(base, is_draft_model=False), plan)

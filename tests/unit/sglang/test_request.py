@@ -49,20 +49,18 @@ def test_empty_variables_are_no_request() -> None:
 
 def test_flags_are_read() -> None:
     asked = server("--eagle3-adapter", "kimi_k25", "--eagle3-format", "sglang", "--eagle3-boundaries", "31,0,3")
-    assert request.read(asked, {}) == Wish(
-        adapter="kimi_k25", format="sglang", boundaries=(31, 0, 3), command_line=True
-    )
+    assert request.read(asked, {}) == Wish(adapter="kimi_k25", format="sglang", boundaries=(31, 0, 3))
 
 
 def test_variables_are_read_for_an_engine_without_a_command_line() -> None:
     assert request.read(SimpleNamespace(), VARIABLES) == Wish(
-        adapter="kimi_k25", format="sglang", boundaries=(0, 3, 31), command_line=False
+        adapter="kimi_k25", format="sglang", boundaries=(0, 3, 31)
     )
 
 
 def test_a_flag_beats_its_variable_and_only_its_own() -> None:
     wish = request.read(server("--eagle3-adapter", "llama", "--eagle3-boundaries", "2,30,58"), VARIABLES)
-    assert wish == Wish(adapter="llama", format="sglang", boundaries=(2, 30, 58), command_line=True)
+    assert wish == Wish(adapter="llama", format="sglang", boundaries=(2, 30, 58))
 
 
 @pytest.mark.parametrize(
@@ -123,6 +121,6 @@ def test_flags_count_while_the_arguments_are_still_being_built() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parent, "_check_hooks", lambda: None)  # asks SGLang, which has no part in this
         built = parent.around_from_cli_args(build, object, arguments("--eagle3-format", "sglang"))
-    assert seen == [Wish(format="sglang", command_line=True)]
+    assert seen == [Wish(format="sglang")]
     assert request.read(built, {}) == seen[0]
     assert request.read(SimpleNamespace(), {}) is None, "nothing is left behind for the next server"

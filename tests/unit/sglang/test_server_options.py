@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import attrs
 import pytest
 from support.engine_modules import load
 from support.pair import plan
@@ -17,7 +16,6 @@ from support.pair import plan
 from eagle3_adapters.errors import Severity
 from eagle3_adapters.report import Report
 from eagle3_adapters.sglang import overlay, server_options
-from eagle3_adapters.wiring import WiringPlan
 
 E, W, I = Severity.ERROR, Severity.WARNING, Severity.INFO  # noqa: E741 - as findings are spelt
 
@@ -64,6 +62,8 @@ ROWS: tuple[tuple[str, Severity, dict[str, Any], dict[str, Any]], ...] = (
     ("draft-config-given", E, {"decrypted_draft_config_file": "config.json"}, {}),
     ("draft-tokens", E, tree(3, 1, 8), tree(3, 1, 4)),
     ("draft-tokens", E, tree(None, 4, 8), tree(None, None, None)),
+    ("draft-tokens", E, tree(3, None, None), tree(3, 1, None)),
+    ("draft-tokens", E, tree(3, 4, None), tree(3, 4, 8)),
     ("draft-tokens", E, tree(1, 2, 4), tree(1, 2, 3)),
     ("draft-tokens", E, tree(3, 4, 1), tree(3, 4, 2)),
     ("draft-tokens", E, tree(2, 2, 8), tree(2, 2, 7)),
@@ -87,24 +87,19 @@ ROWS: tuple[tuple[str, Severity, dict[str, Any], dict[str, Any]], ...] = (
 )
 
 
-@pytest.fixture(scope="module")
-def paired() -> WiringPlan:
-    return plan()
-
-
-def found(options: dict[str, Any], paired: WiringPlan) -> set[tuple[str, Severity]]:
+def found(options: dict[str, Any]) -> set[tuple[str, Severity]]:
     report = Report()
     server_options.check_before(arguments(**options), report)
-    server_options.correct(arguments(**options), paired, report)
+    server_options.correct(arguments(**options), report)
     return {(finding.code, finding.severity) for finding in report.findings}
 
 
 @pytest.mark.parametrize(("code", "severity", "options", "near"), ROWS)
 def test_an_option_that_would_undo_the_plan_is_told(
-    code: str, severity: Severity, options: dict[str, Any], near: dict[str, Any], paired: WiringPlan
+    code: str, severity: Severity, options: dict[str, Any], near: dict[str, Any]
 ) -> None:
-    assert found(options, paired) == {(code, severity)}
-    assert found(near, paired) == set()
+    assert found(options) == {(code, severity)}
+    assert found(near) == set()
 
 
 def test_every_code_has_a_row() -> None:
@@ -120,21 +115,20 @@ def test_every_code_has_a_row() -> None:
 
 
 @pytest.mark.parametrize("options", [tree(3, 1, 8), tree(None, 4, 8), tree(1, 2, 4), tree(3, 4, 1), tree(2, 2, 8)])
-def test_the_corrected_triple_is_one_that_is_accepted(options: dict[str, int | None], paired: WiringPlan) -> None:
+def test_the_corrected_triple_is_one_that_is_accepted(options: dict[str, int | None]) -> None:
     report = Report()
     server_options.check_before(arguments(**options), report)
     words = report.findings[0].remedy.split()
     numbers = {flag.removeprefix("--").replace("-", "_"): int(value) for flag, value in zip(words[::2], words[1::2])}  # noqa: B905 - pairs
     assert set(numbers) == set(options)
-    assert found(numbers, paired) == set()
+    assert found(numbers) == set()
 
 
-def test_a_plain_draft_is_kept_plain_and_a_quantised_one_left_alone(paired: WiringPlan) -> None:
-    quantised = attrs.evolve(paired, quantization="fp8")
-    assert server_options.correct(arguments(quantization="fp8"), paired, Report()) == {
-        "speculative_draft_model_quantization": "unquant"
-    }
-    assert server_options.correct(arguments(quantization="fp8"), quantised, Report()) == {}
+def test_a_plain_draft_is_kept_plain_beside_a_quantised_target() -> None:
+    unquantised = {"speculative_draft_model_quantization": "unquant"}
+    assert server_options.correct(arguments(quantization="fp8"), Report()) == unquantised
+    assert server_options.correct(arguments(), Report()) == {}
+    assert server_options.correct(arguments(quantization="fp8", **unquantised), Report()) == {}
 
 
 @pytest.mark.sglang
@@ -144,6 +138,6 @@ def test_every_option_is_a_field_of_sglangs_arguments() -> None:
     assert [name for name in SOUND if not hasattr(real, name)] == []
 
 
-def test_arguments_that_already_name_our_config_are_a_copy_of_ours(tmp_path: Path, paired: WiringPlan) -> None:
-    config = overlay.store(paired, tmp_path) / overlay.CONFIG
-    assert found({"decrypted_draft_config_file": str(config)}, paired) == set()
+def test_arguments_that_already_name_our_config_are_a_copy_of_ours(tmp_path: Path) -> None:
+    config = overlay.store(plan(), tmp_path) / overlay.CONFIG
+    assert found({"decrypted_draft_config_file": str(config)}) == set()

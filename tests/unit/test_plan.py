@@ -737,7 +737,13 @@ ROWS = (
         tensor("layers.0.self_attn.rotary_emb.inv_freq", 2),
         tensor("embed_tokens.weight", VOCAB, HIDDEN),
     ),
-    row("a tensor without a parameter", "weight-unmapped", E, tensor("fc_norm.7.weight", HIDDEN), nothing, "fc norms"),
+    row(
+        "a tensor without a parameter",
+        "weight-unmapped",
+        E,
+        tensor("layers.0.self_attn.kv_b_proj.weight", 4, 4),
+        nothing,
+    ),
     row("no final norm", "weight-missing", E, without("norm.weight"), SECOND_LAYER, "final norm"),
     row("no fc in a named format", "weight-missing", E, then(own_format, without("fc.weight")), own_format, "fc"),
     row(

@@ -59,7 +59,10 @@ def read_config(directory: Path, name: str = CONFIG) -> dict[str, Any]:
         raise _fail("config-unreadable", file, f"at most {_MAX_CONFIG} bytes", f"{file.stat().st_size}", remedy)
     try:
         # utf-8-sig: two trainers have written configs with a byte order mark.
-        config = json.loads(file.read_text(encoding="utf-8-sig"))
+        text = file.read_text(encoding="utf-8-sig")
+        if text.startswith("version https://git-lfs"):
+            raise _fail("config-unreadable", file, "JSON", "a git-lfs pointer", f"git lfs pull --include {file.name}")
+        config = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise _fail("config-unreadable", file, "JSON in UTF-8", f"{type(error).__name__}: {error}", remedy) from error
     except OSError as error:

@@ -126,7 +126,8 @@ def _check_swapped(target: Path, report: Report) -> None:
             "the target's config",
             f"a draft's: it has {', '.join(marks)}",
             why="the two paths were given in the other's place",
-            remedy="swap --target and --draft (--model-path and --speculative-draft-model-path)",
+            remedy="give the target's directory; if the two were swapped, swap --target and --draft "
+            "(--model-path and --speculative-draft-model-path)",
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 import click
@@ -16,6 +17,7 @@ from eagle3_adapters.pair import Request, plan_pair
 from eagle3_adapters.registry import Registry
 from eagle3_adapters.render import write_findings
 from eagle3_adapters.report import Report
+from eagle3_adapters.sglang import request
 from eagle3_adapters.wiring import Planning, WiringPlan
 
 
@@ -38,13 +40,18 @@ def check(
     strict: bool,  # noqa: FBT001 - as above
     as_json: bool,  # noqa: FBT001 - as above
 ) -> None:
-    """Say whether a draft will be wired right to a target, and how. Without --deep no weights are read."""
+    """Say whether a draft will be wired right to a target, and how.
+
+    Without --deep only headers and the vocabulary map are read.
+    """
     try:
         registry = Registry.installed()
     except FindingsError as error:
         stop("check", error, as_json=as_json)
-    request = Request(target=target, draft=draft, adapter=adapter, format=format_, boundaries=boundaries)
-    planning = plan_pair(request, registry, installed_version())
+    asked = Request(target=target, draft=draft, adapter=adapter, format=format_, boundaries=boundaries)
+    planning = plan_pair(asked, registry, installed_version())
+    misspelt = request.misspelt_variables(os.environ)
+    planning = Planning(findings=(*planning.findings, *misspelt), plan=planning.plan)
     if deep and planning.plan is not None:
         planning = _deepened(planning, planning.plan)
     if as_json:

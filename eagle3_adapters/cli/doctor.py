@@ -12,11 +12,11 @@ import click
 
 from eagle3_adapters.cli.output import exit_code, finding_data, json_option, print_json, print_table
 from eagle3_adapters.engine_version import installed_version
-from eagle3_adapters.errors import Finding, FindingsError, Severity, fault
+from eagle3_adapters.errors import Finding, FindingsError, fault
 from eagle3_adapters.pair import AUTO
 from eagle3_adapters.registry import Registry
 from eagle3_adapters.render import write_findings
-from eagle3_adapters.sglang import compat, overlay, request, seams
+from eagle3_adapters.sglang import compat, request, seams
 
 _DISTRIBUTIONS = ("eagle3-adapters", "sglang", "torch", "transformers", "safetensors", "pluggy", "attrs")
 
@@ -78,20 +78,7 @@ def _excluded(environment: Mapping[str, str]) -> Finding | None:
 
 def _requests(environment: Mapping[str, str]) -> list[Finding]:
     """Variables that ask for something that is not there, and misspelt ones."""
-    known = {*request.VARIABLES.values(), *overlay.VARIABLES}
-    findings = [
-        Finding(
-            code="environment-variable",
-            severity=Severity.WARNING,
-            where=name,
-            expected=f"one of {', '.join(sorted(known))}",
-            found="a name that nothing reads",
-            why="what it asks for is ignored",
-            remedy=f"unset {name}",
-        )
-        for name in sorted(environment)
-        if name.startswith("EAGLE3_") and name not in known
-    ]
+    findings = list(request.misspelt_variables(environment))
     try:
         wish = request.read(object(), environment)
         if wish is not None and wish.adapter != AUTO:

@@ -9,11 +9,13 @@ import click
 
 from eagle3_adapters import checkpoint
 from eagle3_adapters.boundaries import describe_all
+from eagle3_adapters.canonical import VOCABULARY
 from eagle3_adapters.cli.options import adapter_option, format_option
 from eagle3_adapters.cli.output import exit_code, finding_data, json_option, print_json, print_table, stop
+from eagle3_adapters.engine_version import installed_version
 from eagle3_adapters.errors import FindingsError
 from eagle3_adapters.locate import locate
-from eagle3_adapters.pair import choose_adapter, read_format
+from eagle3_adapters.pair import Request, choose_adapter, plan_pair, read_format
 from eagle3_adapters.planning.ids import resolve_reading
 from eagle3_adapters.registry import Registry
 from eagle3_adapters.render import write_findings
@@ -45,12 +47,16 @@ def inspect(draft: str, target: str | None, adapter: str, format_: str, as_json:
         registry = Registry.installed()
         reading = read_format(checkpoint.read_draft(locate(draft)), format_, registry)
         report = Report()
-        report.extend(reading.findings)
         model, capture = None, None
         if target is not None:
             model = checkpoint.read_target(locate(target, config_only=True))
             chosen = choose_adapter(model, adapter, registry, report)
             capture = chosen.capture_layers(model)
+            request = Request(target=target, draft=draft, adapter=adapter, format=format_)
+            report = Report()
+            report.extend(plan_pair(request, registry, installed_version()).findings)
+        else:
+            report.extend(reading.findings)
     except FindingsError as error:
         stop("inspect", error, as_json=as_json)
     ids = [_describe_ids(id_reading, model, capture) for id_reading in reading.id_readings]
@@ -62,7 +68,7 @@ def inspect(draft: str, target: str | None, adapter: str, format_: str, as_json:
         *((f"layer ids, reading {number}", text) for number, text in enumerate(ids, 1)),
         ("state order", "as listed" if reading.listed_order else "ascending boundaries"),
         ("flags", ", ".join(name for name, on in attrs.asdict(reading.math).items() if on) or "none: plain EAGLE-3"),
-        ("vocabulary map", f"{reading.draft.vocab_encoding.value} encoding"),
+        ("vocabulary map", _vocabulary(reading)),
         *((key, str(reading.draft.config[key])) for key in _CONFIG_KEYS if key in reading.draft.config),
     ]
     print_table(str(reading.draft.path), ("fact", "value"), facts)
@@ -75,6 +81,17 @@ def inspect(draft: str, target: str | None, adapter: str, format_: str, as_json:
     )
     write_findings(report.findings, sys.stdout)
     sys.exit(exit_code(report.findings))
+
+
+def _vocabulary(reading: FormatReading) -> str:
+    """What is there, and how this format writes it; what the numbers are is the plan's to say."""
+    tensors = reading.draft.tensors
+    maps = [
+        f"{name} {list(tensor.shape)}"
+        for name, tensor in tensors.items()
+        if reading.keys.takes(name) and reading.keys.apply(name) in VOCABULARY
+    ]
+    return f"{', '.join(maps)}; this format writes {reading.draft.vocab_encoding.value}s" if maps else "none"
 
 
 def _describe_ids(reading: IdReading, target: TargetModel | None, capture: CaptureLayers | None) -> str:
@@ -97,7 +114,7 @@ def _data(reading: FormatReading, ids: list[str]) -> dict[str, object]:
             for one, text in zip(reading.id_readings, ids, strict=True)
         ],
         "flags": attrs.asdict(reading.math),
-        "vocab_encoding": reading.draft.vocab_encoding.value,
+        "vocabulary_map": _vocabulary(reading),
         "config": dict(reading.draft.config),
         "tensors": {
             name: {"dtype": tensor.dtype, "shape": list(tensor.shape)} for name, tensor in reading.draft.tensors.items()

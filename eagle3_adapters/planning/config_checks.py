@@ -31,20 +31,27 @@ def config_complete(draft: DraftModel, report: Report) -> bool:
     return complete
 
 
-def sizes(target: TargetModel, draft: DraftModel, report: Report) -> None:
-    """Hidden size and vocabulary fit the target."""
+def sizes(target: TargetModel, draft: DraftModel, report: Report) -> Config:
+    """Hidden size and vocabulary fit the target. Returns the config to go on with: by the tensors where it lies."""
     config, file = draft.config, draft.config_file
     reads = config.get("target_hidden_size") or config["hidden_size"]
+    fc = draft.tensors.get("fc.weight")
+    by_tensors = fc.shape[0] if fc is not None and fc.shape else None
     if reads != target.hidden_size:
         key = "target_hidden_size" if config.get("target_hidden_size") else "hidden_size"
+        lies = key == "hidden_size" and by_tensors == target.hidden_size
         report.error(
             "hidden-size",
             f"{file}: {key}",
-            f"{target.hidden_size}, the hidden size of {target.path}",
+            f"{target.hidden_size}, the hidden size of {target.path}" + (" and the rows of fc.weight" if lies else ""),
             str(reads),
-            why="fc would read states of another width",
-            remedy="check that this draft was trained for this target",
+            why="SGLang would build a draft of another width" if lies else "fc would read states of another width",
+            remedy=f'set "hidden_size": {target.hidden_size}'
+            if lies
+            else "check that this draft was trained for this target",
         )
+        if lies:
+            config = {**config, "hidden_size": target.hidden_size}
     if config["vocab_size"] != target.vocab_size:
         report.error(
             "vocab-size",
@@ -54,6 +61,7 @@ def sizes(target: TargetModel, draft: DraftModel, report: Report) -> None:
             why="draft ids would be mapped into another vocabulary",
             remedy="check that this draft was trained for this target",
         )
+    return config
 
 
 def rope(target: TargetModel, config: Mapping[str, Any], where: object, report: Report) -> None:

@@ -41,11 +41,12 @@ def plan_wiring(
     report = Report()
     report.extend(reading.findings)
     capture: CaptureLayers = adapter.capture_layers(target)
-    draft, keys = canonical_draft(reading, report)
+    named = canonical_draft(reading, report)
+    draft = named.draft
     reading = attrs.evolve(reading, draft=draft)
     if not config_checks.config_complete(draft, report):
         return Planning(findings=report.findings, plan=None)
-    config_checks.sizes(target, draft, report)
+    draft = attrs.evolve(draft, config=config_checks.sizes(target, draft, report))
     config_checks.rope(target, draft.config, draft.config_file, report)
     config_checks.context(target, draft, context_length, report)
     config_checks.window(draft, report)
@@ -82,6 +83,7 @@ def plan_wiring(
     )
     if not joined:
         shapes = {name: shape for name, shape in shapes.items() if name != "fc.weight"}
+    shapes = {name: shape for name, shape in shapes.items() if name not in named.misnamed}
     tensors_complete(draft, shapes, states_known=states is not None, excused=told, report=report)
     key_map: KeyMap | None = adapter.weight_key_map(draft)
     if report.failed() or listed is None or states is None or key_map is None:
@@ -90,7 +92,7 @@ def plan_wiring(
     ascending = tuple(sorted(listed))
     order = tuple(listed.index(k) for k in ascending)
     tell_order(order, reading.ids_where if boundaries is None else "--eagle3-boundaries", listed, report)
-    routes = routes_of(keys, key_map, order, draft.vocab_encoding, report)
+    routes = routes_of(named.names, key_map, order, draft.vocab_encoding, report)
     plan = WiringPlan(
         adapter=adapter.registration.name,
         adapter_origin=adapter.registration.origin,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 
 import attrs
 
 from eagle3_adapters import canonical, draft_classes
 from eagle3_adapters.boundaries import Ids
-from eagle3_adapters.errors import KeyMapError, UnmappedKeyError
+from eagle3_adapters.errors import KeyMapError
 from eagle3_adapters.keymap import Drop, KeyMap
 from eagle3_adapters.planning.math import is_scale
 from eagle3_adapters.report import Report
@@ -17,40 +18,35 @@ from eagle3_adapters.values import DraftModel, FormatReading
 from eagle3_adapters.vocab import VocabEncoding
 from eagle3_adapters.wiring import TensorRoute, Transform, Unfilled
 
+#: Prefixes of one dialect -> of another: what half a conversion leaves behind.
+_SPELLINGS = (("midlayer.", "layers.0."), ("model.midlayer.", "layers.0."), ("model.", ""))
 
-def canonical_draft(reading: FormatReading, report: Report) -> tuple[DraftModel, Mapping[str, str]]:
-    """The draft under canonical names, and file name -> canonical name of every tensor that a rule takes."""
+
+@attrs.frozen
+class Named:
+    """A draft under canonical names, and how the names of its file lead there."""
+
+    draft: DraftModel
+    #: File name -> canonical name of every tensor that a rule takes.
+    names: Mapping[str, str]
+    #: Canonical names whose tensors are there under a name that no rule takes: told once, and not as missing too.
+    misnamed: frozenset[str]
+
+
+def canonical_draft(reading: FormatReading, report: Report) -> Named:
+    """The draft under canonical names; names that no rule takes are findings."""
     names: dict[str, str] = {}
-    taken: dict[str, str] = {}
+    strangers: list[str] = []
     for name in reading.draft.tensors:
-        try:
+        if reading.keys.takes(name):
             canonical_name = reading.keys.apply(name)
-        except UnmappedKeyError as error:
-            if is_scale(name):
-                names[name] = name  # told as draft-quantized, under its own name
-                continue
-            report.error(
-                "weight-unmapped",
-                f"{reading.draft.path}: {name}",
-                f"a name that {error.owner} knows",
-                "no rule takes it",
-                why="it would be dropped in silence",
-                remedy=_nearest(name, reading.keys) + "or name the format that wrote it: --eagle3-format NAME",
-            )
-            continue
-        if isinstance(canonical_name, Drop):
-            continue
-        if canonical_name in taken:
-            report.error(
-                "weight-collision",
-                f"{reading.draft.path}: {name}",
-                f"one tensor for {canonical_name}",
-                f"{taken[canonical_name]} too",
-                remedy="remove the stale tensor from the checkpoint",
-            )
-            continue
-        taken[canonical_name] = name
-        names[name] = canonical_name
+            if isinstance(canonical_name, str):
+                names[name] = canonical_name
+        elif is_scale(name):
+            names[name] = name  # told as draft-quantized, under its own name
+        else:
+            strangers.append(name)
+    misnamed = _tell_strangers(reading, strangers, set(names.values()), report)
     draft = attrs.evolve(reading.draft, tensors=canonical.rename_tensors(reading.draft, names))
     if draft.config.get("target_hidden_size", 0) is None:
         config = {key: value for key, value in draft.config.items() if key != "target_hidden_size"}
@@ -58,14 +54,59 @@ def canonical_draft(reading: FormatReading, report: Report) -> tuple[DraftModel,
             "hidden-size", f"{draft.config_file}: target_hidden_size", "a number or no such key", "null; key removed"
         )
         draft = attrs.evolve(draft, config=config)
-    return draft, names
+    return Named(draft, names, misnamed)
 
 
-def _nearest(name: str, keys: KeyMap) -> str:
-    """A name that the format knows and that was perhaps meant."""
-    known = [rule.source.replace("{layer}", "0").replace("{state}", "0") for rule in keys.rules]
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
-    return f"rename it if it is {close[0]}, " if close else "rename it as the format does, "
+def _tell_strangers(reading: FormatReading, strangers: list[str], taken: set[str], report: Report) -> frozenset[str]:
+    """One finding for each spelling of another dialect, one for each other name. Returns what they stand for."""
+    misnamed: set[str] = set()
+    spelt: dict[tuple[str, str], list[str]] = {}
+    for name in strangers:
+        spelling = next((one for one in _SPELLINGS if _respelled(name, one, reading.keys)), None)
+        if spelling is not None:
+            spelt.setdefault(spelling, []).append(name)
+            misnamed.add(_respelled(name, spelling, reading.keys))
+            continue
+        nearest = _nearest(name, reading.keys, taken)
+        if nearest:
+            misnamed.add(str(reading.keys.apply(nearest)))
+        report.error(
+            "weight-unmapped",
+            f"{reading.draft.path}: {name}",
+            f"a name that {reading.keys.owner} knows",
+            "no rule takes it",
+            why="it would be dropped in silence",
+            remedy=f"rename it to {nearest}, if that is what it is"
+            if nearest
+            else "name the format that wrote it: --eagle3-format NAME; remove it if it is left over",
+        )
+    for (old, new), names in spelt.items():
+        report.error(
+            "weight-unmapped",
+            f"{reading.draft.path}: {names[0]}",
+            f"names that {reading.keys.owner} knows",
+            f"{len(names)} tensors whose names begin with {old!r}, another dialect's",
+            why="names and config.json come from two dialects; the tensors would be dropped in silence",
+            remedy=f"rename {old}* to {new}*, or take the config.json that belongs to these names",
+        )
+    return frozenset(misnamed)
+
+
+def _respelled(name: str, spelling: tuple[str, str], keys: KeyMap) -> str:
+    """Canonical name under another spelling of the prefix; empty where that is none either."""
+    old, new = spelling
+    if not name.startswith(old) or not keys.takes(new + name.removeprefix(old)):
+        return ""
+    canonical_name = keys.apply(new + name.removeprefix(old))
+    return canonical_name if isinstance(canonical_name, str) else ""
+
+
+def _nearest(name: str, keys: KeyMap, taken: set[str]) -> str:
+    """A name that the format knows, that no tensor has and that was perhaps meant; empty where none is near."""
+    layer = re.search(r"(?<=layers\.)\d+", name)
+    known = [rule.source.replace("{layer}", layer[0] if layer else "0").replace("{state}", "0") for rule in keys.rules]
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+    return close[0] if close and keys.apply(close[0]) not in taken else ""
 
 
 def routes_of(

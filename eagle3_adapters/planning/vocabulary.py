@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import attrs
 
 from eagle3_adapters.errors import FindingsError, VocabMapError
@@ -100,7 +102,7 @@ def head_rows_of(draft: DraftModel, vocabulary: VocabMap | None, target: TargetM
             "vocab-size",
             f"{draft.config_file}: draft_vocab_size",
             f"{rows}, the rows of lm_head.weight",
-            str(declared),
+            json.dumps(declared),
             remedy=f'set "draft_vocab_size": {rows}',
         )
     scored = next(size for size in (rows, declared, target.vocab_size) if size is not None)

@@ -47,6 +47,8 @@ def around_resolve(original: Original, server_args: Any, *args: Any, **kwargs: A
     if compat.resolution_finished(server_args):
         return original(server_args, *args, **kwargs)
     os.environ.pop(overlay.PLAN_VARIABLE, None)
+    # With a request or without: a variable that was meant as one and is none would leave SGLang to itself.
+    write_findings(request.misspelt_variables(os.environ), sys.stderr)
     with _told(command_line=request.recorded_flags(server_args) is not None):
         wish = request.read(server_args, os.environ)
         if wish is not None:

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import argparse
 import contextvars
+import difflib
 from collections.abc import Mapping
 from typing import Any
 
 import attrs
 
 from eagle3_adapters.boundaries import Ids
-from eagle3_adapters.errors import FindingsError, fault
+from eagle3_adapters.errors import Finding, FindingsError, Severity, fault
 from eagle3_adapters.pair import AUTO
+from eagle3_adapters.sglang import overlay
 
 #: Where the flags ride on ServerArgs: not a field, survives pickling to the children.
 ATTRIBUTE = "_eagle3_request"
@@ -72,6 +74,29 @@ def from_flags(args: argparse.Namespace) -> Mapping[str, str]:
     """The flags that were given, by field."""
     given = {field: getattr(args, f"eagle3_{field}", None) for field in VARIABLES}
     return {field: value for field, value in given.items() if value is not None}
+
+
+def misspelt_variables(environment: Mapping[str, str]) -> tuple[Finding, ...]:
+    """Variables that look like ours and that nothing reads: what they ask for would be ignored in silence."""
+    known = {*VARIABLES.values(), *overlay.VARIABLES}
+    told = sorted({*VARIABLES.values(), overlay.CACHE_VARIABLE})
+    findings = []
+    for name in sorted(environment):
+        if not name.startswith("EAGLE3_") or name in known:
+            continue
+        close = difflib.get_close_matches(name, told, n=1, cutoff=0.7)
+        findings.append(
+            Finding(
+                code="environment-variable",
+                severity=Severity.WARNING,
+                where=name,
+                expected=f"one of {', '.join(told)}",
+                found="a name that nothing reads",
+                why="what it asks for is ignored",
+                remedy=f"unset {name}; export {close[0]}=…" if close else f"unset {name}",
+            )
+        )
+    return tuple(findings)
 
 
 def recorded_flags(server_args: Any) -> Mapping[str, str] | None:  # noqa: ANN401 - SGLang ships no types

@@ -86,7 +86,8 @@ class Sentinel:
             where=self._draft,
             expected="accept length 1.3 or more, which even a weak draft reaches",
             found=f"{length:.2f} over {self._steps + self._accepted} verified tokens",
-            why="the output is right but speculation only costs time: miswired, or trained for another target",
+            why="speculation only costs time: miswired (if check finds nothing, ids have lost their convention), or "
+            "a draft of another target",
             remedy=self._command,
         )
 

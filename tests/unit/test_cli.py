@@ -331,3 +331,26 @@ def test_swapped_paths_are_told_as_swapped(target: str, draft: str) -> None:
 def test_the_wrong_format_is_told_before_what_comes_of_it(target: str, draft: str) -> None:
     wrong = run("check", "--target", target, "--draft", draft, "--json", "--format", "sglang")
     assert codes(wrong)[0] == "format-mismatch"
+
+
+def test_a_misspelt_variable_is_told_by_check_with_the_one_that_was_meant(target: str, draft: str) -> None:
+    result = run("check", "--target", target, "--draft", draft, "--json", EAGLE3_FORMT="sglang")
+    (told,) = [one for one in data(result)["findings"] if one["code"] == "environment-variable"]
+    assert "export EAGLE3_FORMAT=" in told["remedy"]
+    assert result.exit_code == 0
+
+
+def test_inspect_says_which_maps_are_there(tmp_path: Path) -> None:
+    tensors = draft_tensors()
+    for name in ("d2t", "t2d"):
+        del tensors[name]
+    without = str(write_draft(tmp_path / "without", tensors=tensors))
+    assert data(run("inspect", without, "--json"))["vocabulary_map"] == "none"
+    assert "d2t [8]" in data(run("inspect", str(write_draft(tmp_path / "draft")), "--json"))["vocabulary_map"]
+
+
+def test_inspect_beside_a_target_tells_what_check_tells(target: str, tmp_path: Path) -> None:
+    far = speculators_config(eagle_aux_hidden_state_layer_ids=[2, 16, 29])
+    result = run("inspect", str(write_draft(tmp_path / "far", far)), "--target", target, "--json")
+    assert "layer-ids-out-of-range" in codes(result)
+    assert result.exit_code == 1

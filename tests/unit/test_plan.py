@@ -1089,3 +1089,36 @@ def test_the_embedding_is_refused_where_sglangs_class_fails_on_it(engine: str, b
     planning = Pair.correct(base).plan(engine)
     assert (planning.plan is not None) is possible
     assert [finding.code for finding in planning.errors] == ([] if possible else ["boundary-unreachable"])
+
+
+# One cause is told once.
+
+
+def errors_of(p: Pair) -> list[tuple[str, str]]:
+    return [(finding.code, finding.found) for finding in p.plan().errors]
+
+
+@pytest.mark.parametrize("prefix", ["midlayer.", "model.layers.0."])
+def test_half_a_conversion_is_one_finding_and_no_missing_tensors(prefix: str) -> None:
+    """Names of one dialect, the config of another: ten tensors, one cause."""
+    p = Pair.correct(SPECULATORS)
+    p.tensors = {name.replace("layers.0.", prefix): one for name, one in p.tensors.items()}
+    ((code, found),) = errors_of(p)
+    assert code == "weight-unmapped"
+    assert found.startswith("10 tensors")
+
+
+def test_a_renamed_tensor_is_told_with_its_name_and_not_as_missing_too() -> None:
+    p = Pair.correct(SPECULATORS)
+    p.tensors["layers.0.self_attn.q_projection.weight"] = p.tensors.pop("layers.0.self_attn.q_proj.weight")
+    (finding,) = p.plan().errors
+    assert finding.code == "weight-unmapped"
+    assert "layers.0.self_attn.q_proj.weight" in finding.remedy
+
+
+def test_a_hidden_size_against_all_tensors_is_the_configs_fault_alone() -> None:
+    p = Pair.correct(SPECULATORS)
+    layer(hidden_size=2 * HIDDEN)(p)
+    (finding,) = p.plan().errors
+    assert finding.code == "hidden-size"
+    assert f'"hidden_size": {HIDDEN}' in finding.remedy

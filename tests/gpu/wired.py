@@ -2,7 +2,7 @@
 """The wiring on a GPU with CUDA graphs: SGLang alone against this package, on one constructed pair.
 
 ``MODELS/llama`` and ``MODELS/llama-bigram`` are a target and a draft in SGLang's own dialect, so that SGLang alone
-serves them rightly and says what must come out. Ways: ``stock``; ``adapter`` (the same files, EAGLE3_ADAPTER=auto);
+serves them rightly and says what must come out. Ways: ``stock``; ``adapter`` (the same files, EAGLE3_ADAPTER=auto), ``prefill-graphs`` (the same, prompts in CUDA graphs too);
 ``speculators`` (the draft rewritten in speculators' format, which SGLang alone cannot read); ``refused`` (the trained
 pair of tests/pairs/llama through launch_server with the flag). Prints a table and writes JSON.
 """
@@ -37,6 +37,13 @@ ENGINE = {
     "speculative_eagle_topk": 1,
     "speculative_num_draft_tokens": 4,
 }
+WAYS = ("stock", "adapter", "speculators", "prefill-graphs")
+FACTS = (
+    "boundaries [2, 4, 6]",
+    "captured states verified",
+    "captured states are not verified",
+    "Capture prefill CUDA graph",
+)
 
 
 def as_speculators(draft: Path, output: Path) -> Path:
@@ -62,7 +69,7 @@ def as_speculators(draft: Path, output: Path) -> Path:
     return output
 
 
-def serve(target: Path, draft: Path, port: int) -> list[dict[str, Any]]:
+def serve(target: Path, draft: Path, port: int, *, prefill_graphs: bool) -> list[dict[str, Any]]:
     """Tokens and counts of every prompt, two rounds on one engine."""
     import sglang  # noqa: PLC0415 - only the processes that serve
 
@@ -70,7 +77,7 @@ def serve(target: Path, draft: Path, port: int) -> list[dict[str, Any]]:
         model_path=str(target),
         speculative_draft_model_path=str(draft),
         port=port,
-        disable_prefill_cuda_graph=True,
+        disable_prefill_cuda_graph=not prefill_graphs,
         **ENGINE,
     )
     generator = random.Random(0)  # noqa: S311 - prompts, not secrets
@@ -105,7 +112,7 @@ def way(name: str, models: Path, folder: Path, port: int) -> subprocess.Popen[by
         draft = as_speculators(draft, folder / "draft")
     if name != "stock":
         environment["EAGLE3_ADAPTER"] = "auto"
-    words = ["--serve", str(models / "llama"), str(draft), str(port), str(folder / f"{name}.json")]
+    words = ["--serve", name, str(models / "llama"), str(draft), str(port), str(folder / f"{name}.json")]
     with (folder / f"{name}.log").open("wb") as log:
         return subprocess.Popen([sys.executable, __file__, *words], env=environment, stdout=log, stderr=log)
 
@@ -115,24 +122,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", type=Path)
     parser.add_argument("--output", type=Path)
-    parser.add_argument("--serve", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--serve", nargs=5, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        target, draft, port, output = options.serve
-        Path(output).write_text(json.dumps(serve(Path(target), Path(draft), int(port))), encoding="utf-8")
+        name, target, draft, port, output = options.serve
+        answers = serve(Path(target), Path(draft), int(port), prefill_graphs=name == "prefill-graphs")
+        Path(output).write_text(json.dumps(answers), encoding="utf-8")
         return
     folder: Path = options.output
     folder.mkdir(parents=True, exist_ok=True)
-    names = ("stock", "adapter", "speculators")
-    running = [way(name, options.models, folder, 31000 + 1500 * i) for i, name in enumerate(names)]
+    running = [way(name, options.models, folder, 31000 + 1500 * i) for i, name in enumerate(WAYS)]
     for process in running:
         process.wait(timeout=400)
-    answers = {name: json.loads((folder / f"{name}.json").read_text(encoding="utf-8")) for name in names}
-    for name in names:
-        verifies, accepted = (sum(answer[key] for answer in answers[name]) for key in ("verifies", "accepted"))
-        same = sum(mine == theirs for mine, theirs in zip(answers[name], answers["stock"], strict=True))
+    served = {name: json.loads((folder / f"{name}.json").read_text(encoding="utf-8")) for name in WAYS}
+    for name in WAYS:
+        verifies, accepted = (sum(answer[key] for answer in served[name]) for key in ("verifies", "accepted"))
+        same = sum(mine == theirs for mine, theirs in zip(served[name], served["stock"], strict=True))
         log = (folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")
-        facts = [
+        facts = [fact for fact in FACTS if fact in log]
             fact for fact in ("boundaries [2, 4, 6]", "captured states verified", "Capture cuda graph") if fact in log
         ]
         print(f"{name:12} accept length {1 + accepted / verifies:.3f}, {same}/{PROMPTS} answers as stock; log: {facts}")

@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 #: Largest relative error of a captured state against our own snapshot of the same boundary. Both are one sum of the
 #: same two tensors, equal to the bit or rounded once more (bf16: 2^-8); neighbouring boundaries lie above 0.2.
 TOLERANCE = 0.02
-#: Prompts that are watched before giving up: replayed as a CUDA graph, a forward shows nothing.
+#: Prompts that are watched before giving up, where some runner of SGLang's shows no layers.
 ATTEMPTS = 4
-EAGER = "start once with --disable-prefill-cuda-graph to verify them"
+EAGER = "start once with --disable-cuda-graph to verify them"
 
 
 class TargetCapture:
@@ -68,7 +68,7 @@ class TargetCapture:
             if compat.token_count(forward_batch) < 2:
                 return original(forward_batch, *args, **kwargs)
             attempts += 1
-            with Observer(runner.model, self._plan) as observer:
+            with compat.eager_prompts(runner), Observer(runner.model, self._plan) as observer:
                 output = original(forward_batch, *args, **kwargs)
             if observer.complete or attempts == ATTEMPTS:
                 # Back to the class's own method: nothing of ours stays on the path of later batches.
@@ -76,7 +76,7 @@ class TargetCapture:
             if observer.complete:
                 observer.verify()
             elif attempts == ATTEMPTS:
-                log.warning("eagle3-adapters: captured states are not verified: prompts replay a CUDA graph; %s", EAGER)
+                log.warning("eagle3-adapters: captured states are not verified: no layer ran in sight; %s", EAGER)
             return output
 
         runner.forward = forward

@@ -5,9 +5,10 @@ Sources: the wheels of 0.5.17 to 0.5.23. Importing this module imports no part o
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -218,6 +219,20 @@ def is_first_rank() -> bool:
 def ranks_differ(runner: Any) -> bool:  # noqa: ANN401 - SGLang's ModelRunner
     """Whether ranks of one group hold different batches: then none of them may start a collective by itself."""
     return bool(getattr(runner.server_args, "enable_dp_attention", False))
+
+
+@contextlib.contextmanager
+def eager_prompts(runner: Any) -> Iterator[None]:  # noqa: ANN401 - SGLang's ModelRunner
+    """Within, prompts run layer by layer and not as a CUDA graph: what SGLang does where no captured size fits."""
+    graphs = getattr(runner, "prefill_cuda_graph_runner", None)
+    if graphs is None:
+        yield
+        return
+    runner.prefill_cuda_graph_runner = None
+    try:
+        yield
+    finally:
+        runner.prefill_cuda_graph_runner = graphs
 
 
 def token_count(forward_batch: Any) -> int:  # noqa: ANN401 - SGLang ships no types

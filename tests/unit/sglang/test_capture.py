@@ -100,6 +100,7 @@ class Runner:
     def __init__(self, model: RuleTarget) -> None:
         self.model = model
         self.server_args = SimpleNamespace(enable_dp_attention=False)
+        self.prefill_cuda_graph_runner: object = None
 
     def forward(self, forward_batch: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
         result: torch.Tensor = self.model(forward_batch.input_ids, forward_batch)
@@ -398,3 +399,20 @@ def test_under_dp_attention_no_rank_starts_a_collective_by_itself(plan: WiringPl
     runner.server_args.enable_dp_attention = True
     TargetCapture(plan).after_load_model(None, runner)
     assert "forward" not in vars(runner)
+
+
+def test_the_observed_prompt_runs_without_graphs_and_later_ones_with_them(plan: WiringPlan) -> None:
+    seen: list[object] = []
+
+    class Graphs(Runner):
+        def forward(self, forward_batch: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+            seen.append(self.prefill_cuda_graph_runner)
+            return super().forward(forward_batch, *args, **kwargs)
+
+    runner, graphs = Graphs(RuleTarget()), object()
+    runner.prefill_cuda_graph_runner = graphs
+    TargetCapture(plan).after_load_model(None, runner)
+    for _ in range(2):
+        runner.forward(batch())
+    assert seen == [None, graphs]
+    assert runner.prefill_cuda_graph_runner is graphs

@@ -3,9 +3,9 @@
 
 ``MODELS/llama`` and ``MODELS/llama-bigram`` are a target and a draft in SGLang's own dialect, so that SGLang alone
 serves them rightly and says what must come out. Ways: ``stock``; ``adapter`` (the same files, EAGLE3_ADAPTER=auto);
-``prefill-graphs`` (prompts in CUDA graphs too); ``speculators`` (the draft rewritten in speculators' format,
-which SGLang alone cannot read); ``refused`` (the trained pair of tests/pairs/llama through launch_server, with the flag).
-Prints a table and writes JSON.
+``prefill-graphs`` (the same, prompts in CUDA graphs too); ``speculators`` (the draft in speculators' format, which
+SGLang alone cannot read); ``refused`` (the trained pair of tests/pairs/llama, by launch_server with the flag). Prints a
+table and writes JSON.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ ENTRIES = (
         meaning="SGLang reads one small config.json that is made for each plan. Its directory, by default the user's "
         "cache, is read-only or full.",
         writers=("containers with a read-only home directory",),
-        fix="Name a directory that can be written:\n    export EAGLE3_ADAPTERS_CACHE=/tmp/eagle3-adapters",
+        fix="Name a directory that can be written:\n    export EAGLE3_ADAPTERS_CACHE=DIRECTORY",
         example="HOME=/nonexistent, no EAGLE3_ADAPTERS_CACHE",
     ),
     Explanation(

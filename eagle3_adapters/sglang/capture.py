@@ -31,7 +31,7 @@ class TargetCapture:
     def __init__(self, plan: WiringPlan) -> None:
         self._plan = plan
 
-    def after_configure(self, result: Any, **kwargs: Any) -> None:  # noqa: ANN401 - SGLang's keyword arguments
+    def after_configure(self, result: Any, **kwargs: Any) -> None:
         """AFTER configure_aux_hidden_state_capture: loading is done, graphs are not captured yet."""
         if not kwargs["eagle_use_aux_hidden_state"]:
             return
@@ -53,7 +53,7 @@ class TargetCapture:
         if compat.is_first_rank():
             log.info("eagle3-adapters: %s", plan.summary())
 
-    def after_load_model(self, result: Any, runner: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+    def after_load_model(self, result: Any, runner: Any, *args: Any, **kwargs: Any) -> None:
         """AFTER ModelRunner.load_model: watch the target's first prompt of two tokens or more, once."""
         if runner.is_draft_worker:
             return
@@ -63,7 +63,7 @@ class TargetCapture:
         original: Callable[..., Any] = runner.forward
         attempts = 0
 
-        def forward(forward_batch: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - SGLang's batch
+        def forward(forward_batch: Any, *args: Any, **kwargs: Any) -> Any:
             nonlocal attempts
             if compat.token_count(forward_batch) < 2:
                 return original(forward_batch, *args, **kwargs)
@@ -85,7 +85,7 @@ class TargetCapture:
 class Observer:
     """Snapshots of the planned boundaries, taken by ourselves during one forward, beside what the target handed out."""
 
-    def __init__(self, model: Any, plan: WiringPlan) -> None:  # noqa: ANN401 - SGLang's target class
+    def __init__(self, model: Any, plan: WiringPlan) -> None:
         self._plan = plan
         self._model = model
         self._handles: list[Any] = []
@@ -123,15 +123,15 @@ class Observer:
         self._unhook()
 
     def _snapshot(self, boundary: int) -> Callable[..., None]:
-        def hook(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: ANN401 - SGLang's layer
+        def hook(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             self._snapshots[boundary] = compat.residual_stream(layer, args, kwargs)
 
         return hook
 
-    def _embedding(self, module: Any, args: tuple[Any, ...], output: Any) -> None:  # noqa: ANN401 - a tensor
+    def _embedding(self, module: Any, args: tuple[Any, ...], output: Any) -> None:
         self._snapshots[0] = output * self._plan.embed.scale
 
-    def _capture(self, processor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: ANN401
+    def _capture(self, processor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._captured = compat.captured_states(processor, args, kwargs)
         self._called = True
 

@@ -90,7 +90,7 @@ def seam(name: str, version: str) -> Seam:
     return named[-1] if number > LAST else named[0]
 
 
-def hook_registry() -> Any:  # noqa: ANN401 - SGLang ships no types
+def hook_registry() -> Any:
     """SGLang's HookRegistry class."""
     return importlib.import_module("sglang.srt.plugins.hook_registry").HookRegistry
 
@@ -130,12 +130,12 @@ def apply_now(name: str, function: Callable[..., Any], kind: str, version: str) 
         registry.apply_hooks()
 
 
-def resolution_finished(server_args: Any) -> bool:  # noqa: ANN401 - SGLang ships no types
+def resolution_finished(server_args: Any) -> bool:
     """Whether arguments were resolved already: in a child, or on a second call."""
     return bool(getattr(server_args, "_resolution_finished", False))
 
 
-def at(root: Any, path: str) -> Any:  # noqa: ANN401 - modules of SGLang
+def at(root: Any, path: str) -> Any:
     """The object at a dotted path; the empty path is ``root`` itself. Raises AttributeError naming the whole path."""
     found = root
     for part in filter(None, path.split(".")):
@@ -146,7 +146,7 @@ def at(root: Any, path: str) -> Any:  # noqa: ANN401 - modules of SGLang
     return found
 
 
-def assign_capture(model: Any, site: CaptureSite, boundaries: tuple[int, ...]) -> None:  # noqa: ANN401
+def assign_capture(model: Any, site: CaptureSite, boundaries: tuple[int, ...]) -> None:
     """Make a loaded target capture exactly ``boundaries``, whatever its setter did before."""
     body = at(model, site.body)
     at(body, site.layers)
@@ -158,7 +158,7 @@ def assign_capture(model: Any, site: CaptureSite, boundaries: tuple[int, ...]) -
         owner.capture_aux_hidden_states = True
 
 
-def residual_stream(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+def residual_stream(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A clone of the residual stream at the input of a decoder layer that is about to run: [tokens, hidden].
 
     From 0.5.22 the stream is kept in the batch and comes reduced over ranks; before, the layer gets its residual as an
@@ -173,7 +173,7 @@ def residual_stream(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return batch.snapshot(hidden, bound["forward_batch"])
 
 
-def captured_states(processor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+def captured_states(processor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What a target hands to its LogitsProcessor as captured states: a tensor [tokens, K*hidden], a list, or None."""
     bound = inspect.signature(processor.forward).bind(*args, **kwargs).arguments
     return bound.get("aux_hidden_states")
@@ -204,7 +204,7 @@ def finished_request(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Seq
 EMBEDDING_SETTERS = ("set_embed", "set_embed_and_head")
 
 
-def first_vocabulary_row(model: Any) -> int:  # noqa: ANN401 - SGLang's draft class
+def first_vocabulary_row(model: Any) -> int:
     """First row of the vocabulary that this rank's shard of the embedding holds."""
     indices = getattr(model.model.embed_tokens, "shard_indices", None)
     return 0 if indices is None else int(indices.org_vocab_start_index)
@@ -216,13 +216,13 @@ def is_first_rank() -> bool:
     return not distributed.is_initialized() or distributed.get_rank() == 0
 
 
-def ranks_differ(runner: Any) -> bool:  # noqa: ANN401 - SGLang's ModelRunner
+def ranks_differ(runner: Any) -> bool:
     """Whether ranks of one group hold different batches: then none of them may start a collective by itself."""
     return bool(getattr(runner.server_args, "enable_dp_attention", False))
 
 
 @contextlib.contextmanager
-def eager_prompts(runner: Any) -> Iterator[None]:  # noqa: ANN401 - SGLang's ModelRunner
+def eager_prompts(runner: Any) -> Iterator[None]:
     """Within, prompts run layer by layer and not as a CUDA graph: what SGLang does where no captured size fits."""
     graphs = getattr(runner, "prefill_cuda_graph_runner", None)
     if graphs is None:
@@ -235,7 +235,7 @@ def eager_prompts(runner: Any) -> Iterator[None]:  # noqa: ANN401 - SGLang's Mod
         runner.prefill_cuda_graph_runner = graphs
 
 
-def token_count(forward_batch: Any) -> int:  # noqa: ANN401 - SGLang ships no types
+def token_count(forward_batch: Any) -> int:
     """Tokens of a prompt batch, 0 for decode, verify and idle batches."""
     if not forward_batch.forward_mode.is_extend_without_speculative():
         return 0

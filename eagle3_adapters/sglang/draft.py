@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Weights = Iterable[tuple[str, torch.Tensor]]
 
 
-def around_config_draft_model(original: Callable[..., Any], config: Any) -> Any:  # noqa: ANN401 - SGLang's ModelConfig
+def around_config_draft_model(original: Callable[..., Any], config: Any) -> Any:
     """AROUND ModelConfig._config_draft_model: the private architecture becomes the class that serves the draft.
 
     SGLang decides latent attention and quantisation by that string right after this call. Overrides that were meant for
@@ -52,7 +52,7 @@ class DraftLoader:
         #: The draft's own embedding, kept until it has been compared with the target's.
         self._own_embedding: torch.Tensor | None = None
 
-    def around_load_weights(self, original: Callable[..., Any], model: Any, weights: Weights) -> Any:  # noqa: ANN401
+    def around_load_weights(self, original: Callable[..., Any], model: Any, weights: Weights) -> Any:
         """AROUND the draft class's load_weights. Raises WiringRefusedError."""
         if type(model).__name__ != self._plan.draft_class:
             return original(model, weights)
@@ -88,12 +88,12 @@ class DraftLoader:
             if route.target is not None:
                 yield route.target, self._transform(route, tensor)
 
-    def _compare_when_shared(self, model: Any, own: torch.Tensor) -> None:  # noqa: ANN401 - SGLang's draft class
+    def _compare_when_shared(self, model: Any, own: torch.Tensor) -> None:
         """Compare once, when SGLang puts the target's embedding (or embedding and head) in place of the draft's."""
         first_row = compat.first_vocabulary_row(model)
 
         def compared(original: Callable[..., Any]) -> Callable[..., Any]:
-            def share(embedding: torch.Tensor, *head: torch.Tensor) -> Any:  # noqa: ANN401 - as SGLang's method
+            def share(embedding: torch.Tensor, *head: torch.Tensor) -> Any:
                 # Back to the class's own methods before anything can fail.
                 for name in compat.EMBEDDING_SETTERS:
                     del vars(model)[name]
@@ -118,7 +118,7 @@ class DraftLoader:
                 remedy="a frozen embedding: remove the tensor from the draft; a trained one cannot be served yet",
             )
 
-    def after_load_model(self, result: Any, runner: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - SGLang's
+    def after_load_model(self, result: Any, runner: Any, *args: Any, **kwargs: Any) -> None:
         """AFTER ModelRunner.load_model: a draft's weights must have come through :meth:`around_load_weights`."""
         if runner.is_draft_worker and runner.model not in self._loaded:
             raise refused(
@@ -137,7 +137,7 @@ class DraftLoader:
             return as_offsets(tensor, self._plan.vocab_encoding or VocabEncoding.OFFSET)
         return tensor
 
-    def _account(self, model: Any, seen: set[str]) -> None:  # noqa: ANN401 - SGLang's draft class
+    def _account(self, model: Any, seen: set[str]) -> None:
         absent = [name for name, route in self._routes.items() if route.target is not None and name not in seen]
         if absent:
             raise refused(
@@ -168,14 +168,14 @@ class DraftLoader:
             )
 
 
-def poison(model: Any) -> None:  # noqa: ANN401 - SGLang's draft class
+def poison(model: Any) -> None:
     """Fill every floating-point parameter with NaN: what the checkpoint does not fill stays visible."""
     for parameter in model.parameters():
         if parameter.is_floating_point():
             parameter.data.fill_(float("nan"))
 
 
-def unfilled_parameters(model: Any) -> list[str]:  # noqa: ANN401 - SGLang's draft class
+def unfilled_parameters(model: Any) -> list[str]:
     """Parameters that still hold a NaN, in whole or in part."""
     return [
         name

@@ -26,9 +26,9 @@ def around_kill_process_tree(
     original: Callable[..., Any],
     parent_pid: int | None,
     include_parent: bool = True,  # noqa: FBT001, FBT002 - SGLang's signature
-    *args: Any,  # noqa: ANN401 - as above
-    **kwargs: Any,  # noqa: ANN401 - as above
-) -> Any:  # noqa: ANN401 - as above
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
     """AROUND the end seam: a server with an adapter that is to kill itself and cannot leaves with code 1."""
     if not include_parent or parent_pid != os.getpid() or overlay.PLAN_VARIABLE not in os.environ:
         return original(parent_pid, include_parent, *args, **kwargs)

@@ -21,12 +21,12 @@ from eagle3_adapters.wiring import Planning, WiringPlan
 Original = Callable[..., Any]
 
 
-def after_add_cli_args(result: Any, parser: Any) -> None:  # noqa: ANN401 - as above
+def after_add_cli_args(result: Any, parser: Any) -> None:
     """AFTER ServerArgs.add_cli_args."""
     request.add_flags(parser)
 
 
-def around_from_cli_args(original: Original, cls: Any, args: Any) -> Any:  # noqa: ANN401 - as above
+def around_from_cli_args(original: Original, cls: Any, args: Any) -> Any:
     """AROUND ServerArgs.from_cli_args: record the flags, decide nothing."""
     flags = request.from_flags(args)
     if flags:
@@ -42,7 +42,7 @@ def around_from_cli_args(original: Original, cls: Any, args: Any) -> Any:  # noq
     return server_args
 
 
-def around_resolve(original: Original, server_args: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as above
+def around_resolve(original: Original, server_args: Any, *args: Any, **kwargs: Any) -> Any:
     """AROUND the parent seam: without a request nothing happens, with one the draft is wired or the start refused."""
     if compat.resolution_finished(server_args):
         return original(server_args, *args, **kwargs)
@@ -89,7 +89,7 @@ def _check_hooks() -> None:
         )
 
 
-def _wire(server_args: Any, wish: request.Wish) -> None:  # noqa: ANN401 - as above
+def _wire(server_args: Any, wish: request.Wish) -> None:
     version = installed_version()
     report = Report()
     plan = plan_server(server_args, wish, version, report)
@@ -107,7 +107,7 @@ def _wire(server_args: Any, wish: request.Wish) -> None:  # noqa: ANN401 - as ab
     compat.apply_now("draft-config", draft.around_config_draft_model, "AROUND", version)
 
 
-def plan_server(server_args: Any, wish: request.Wish, version: str, report: Report) -> WiringPlan | None:  # noqa: ANN401
+def plan_server(server_args: Any, wish: request.Wish, version: str, report: Report) -> WiringPlan | None:
     """The plan of a server's arguments, None where a finding stops."""
     server_options.check_before(server_args, report)
     if server_args.speculative_draft_model_path is None:

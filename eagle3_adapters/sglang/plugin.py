@@ -40,7 +40,7 @@ def _register_child(plan_file: Path, version: str) -> None:
     from eagle3_adapters.sglang.sentinel import SentinelHooks  # noqa: PLC0415
     from eagle3_adapters.wiring import WiringPlan  # noqa: PLC0415
 
-    def around_config(original: Callable[..., Any], config: Any) -> Any:  # noqa: ANN401 - SGLang ships no types
+    def around_config(original: Callable[..., Any], config: Any) -> Any:
         # The first of our hooks that a child runs; were it the missing one, the private architecture stops SGLang.
         check_child_hooks(plan.draft_class)
         check_same_plan(config, plan)

@@ -27,7 +27,7 @@ def check_child_hooks(draft_class: str) -> None:
         )
 
 
-def check_same_plan(config: Any, plan: WiringPlan) -> None:  # noqa: ANN401 - SGLang's ModelConfig
+def check_same_plan(config: Any, plan: WiringPlan) -> None:
     """Refuse a draft whose translated config belongs to another plan than this process was started with."""
     marker = getattr(config.hf_config, overlay.KEY, None)
     if config.is_draft_model and marker is not None and marker["fingerprint"] != plan.fingerprint():
@@ -44,7 +44,7 @@ def check_same_plan(config: Any, plan: WiringPlan) -> None:  # noqa: ANN401 - SG
 def cannot_wire(plan_file: str, error: Exception) -> Callable[..., Any]:
     """AROUND ModelConfig._config_draft_model in a child where our entry function failed: refuses every draft."""
 
-    def around_config_draft_model(original: Callable[..., Any], config: Any) -> Any:  # noqa: ANN401 - SGLang's config
+    def around_config_draft_model(original: Callable[..., Any], config: Any) -> Any:
         if not config.is_draft_model:
             return original(config)
         raise refused(

@@ -99,13 +99,13 @@ def misspelt_variables(environment: Mapping[str, str]) -> tuple[Finding, ...]:
     return tuple(findings)
 
 
-def recorded_flags(server_args: Any) -> Mapping[str, str] | None:  # noqa: ANN401 - SGLang ships no types
+def recorded_flags(server_args: Any) -> Mapping[str, str] | None:
     """Flags of a server that a command line started, None for any other."""
     recorded: Mapping[str, str] | None = getattr(server_args, ATTRIBUTE, None)
     return PENDING.get() if recorded is None else recorded
 
 
-def read(server_args: Any, environment: Mapping[str, str]) -> Wish | None:  # noqa: ANN401 - SGLang ships no types
+def read(server_args: Any, environment: Mapping[str, str]) -> Wish | None:
     """The request of one server, None where nothing was asked. Raises FindingsError for boundaries that are none."""
     flags = recorded_flags(server_args) or {}
     variables = {field: environment[name] for field, name in VARIABLES.items() if environment.get(name)}

@@ -15,7 +15,7 @@ from eagle3_adapters.sglang import overlay
 _LATENT_ONLY = ("cutlass_mla", "flashmla", "tokenspeed_mla", "trtllm_mla")
 
 
-def check_before(server_args: Any, report: Report) -> None:  # noqa: ANN401 - SGLang ships no types
+def check_before(server_args: Any, report: Report) -> None:
     """What is wrong whatever the pair is."""
     algorithm = (server_args.speculative_algorithm or "none").upper()
     if algorithm != "EAGLE3":
@@ -69,7 +69,7 @@ def _flag(field: str) -> str:
     return "--" + field.replace("_", "-")
 
 
-def _tree(server_args: Any, report: Report) -> None:  # noqa: ANN401 - as above
+def _tree(server_args: Any, report: Report) -> None:
     """Steps, topk and draft tokens: all or none, and a tree that holds as many tokens as are asked for."""
     steps, topk = server_args.speculative_num_steps, server_args.speculative_eagle_topk
     tokens = server_args.speculative_num_draft_tokens
@@ -110,7 +110,7 @@ def _triple(steps: int, topk: int, tokens: int | None) -> str:
     return f"--speculative-num-steps {steps} --speculative-eagle-topk {topk} --speculative-num-draft-tokens {fitting}"
 
 
-def _told(server_args: Any, report: Report) -> None:  # noqa: ANN401 - as above
+def _told(server_args: Any, report: Report) -> None:
     """Options that do less, or more, than people expect."""
     if getattr(server_args, "speculative_token_map", None):
         report.warning(
@@ -140,7 +140,7 @@ def _told(server_args: Any, report: Report) -> None:  # noqa: ANN401 - as above
         )
 
 
-def correct(server_args: Any, report: Report) -> dict[str, Any]:  # noqa: ANN401 - as above
+def correct(server_args: Any, report: Report) -> dict[str, Any]:
     """Fields to set for a planned draft, whose weights are plain: SGLang would give it the target's quantisation."""
     fields: dict[str, Any] = {}
     own = server_args.speculative_draft_model_quantization

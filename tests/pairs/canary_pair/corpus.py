@@ -108,7 +108,7 @@ def _train(texts: list[str]) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(  # type: ignore[no-untyped-call]
+    trainer = trainers.BpeTrainer(  # type: ignore[no-untyped-call]  # tokenizers ships none
         vocab_size=VOCAB_SIZE,
         special_tokens=[END_OF_TEXT],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),

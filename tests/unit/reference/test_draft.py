@@ -183,8 +183,8 @@ def test_proposals_look_at_nothing_after_their_row(inputs: tuple[Tensor, Tensor,
     features, tokens, embedding, ids = inputs
     draft, cut = make(DraftMath()), 4
     shared = {"embedding": embedding, "draft_to_target": ids, "steps": STEPS}
-    whole = chain_proposals(draft, features=features, tokens=tokens, **shared)  # type: ignore[arg-type]
-    part = chain_proposals(draft, features=features[:, :cut], tokens=tokens[:, : cut + 1], **shared)  # type: ignore[arg-type]
+    whole = chain_proposals(draft, features=features, tokens=tokens, **shared)  # type: ignore[arg-type]  # mixed values
+    part = chain_proposals(draft, features=features[:, :cut], tokens=tokens[:, : cut + 1], **shared)  # type: ignore[arg-type]  # mixed values
     assert whole.shape == (2, ROWS, STEPS)
     assert torch.equal(whole[:, :cut], part)
     assert set(whole.flatten().tolist()) <= set(ids.tolist())

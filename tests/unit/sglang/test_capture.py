@@ -285,11 +285,11 @@ def test_a_batch_that_shows_nothing_is_not_observed(
 def test_a_prompt_whose_layers_did_not_run_in_python_proves_nothing(runner: Runner, target: RuleTarget) -> None:
     """A graph replay: the watch goes on until a prompt that runs eagerly."""
     eager = target.model.forward
-    target.model.forward = lambda input_ids, forward_batch: (torch.zeros(TOKENS, WIDTH), [])  # type: ignore[method-assign]
+    target.model.forward = lambda input_ids, forward_batch: (torch.zeros(TOKENS, WIDTH), [])  # type: ignore[method-assign]  # on purpose
     target.spoil = lambda chunks: None
     runner.forward(batch())
     assert "forward" in vars(runner)
-    target.model.forward = eager  # type: ignore[method-assign]
+    target.model.forward = eager  # type: ignore[method-assign]  # on purpose
     refusal(lambda: runner.forward(batch()))
 
 

@@ -72,6 +72,10 @@ def _deepened(planning: Planning, plan: WiringPlan) -> Planning:
     from eagle3_adapters.deep import check_tensors  # noqa: PLC0415
 
     report = Report()
-    report.extend(check_tensors(plan))
+    try:
+        report.extend(check_tensors(plan))
+    except ImportError as error:
+        message = f"--deep opens tensors and needs torch and safetensors ({error}): pip install torch safetensors"
+        raise click.UsageError(message) from error
     report.extend(planning.findings)
     return Planning(findings=report.findings, plan=None if report.failed() else plan)

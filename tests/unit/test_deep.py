@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,3 +75,11 @@ def test_check_opens_tensors_only_when_asked(tmp_path: Path) -> None:
     assert shallow.exit_code == 0
     assert deep.exit_code == 1
     assert json.loads(deep.stdout)["plan"] is None
+
+
+def test_without_torch_deep_is_wrong_usage_and_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The core runs without torch; a trainer's laptop may have none."""
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    result = CliRunner().invoke(main, ["check", "--target", str(TARGET), "--draft", str(DRAFT), "--deep"])
+    assert result.exit_code == 2
+    assert "pip install torch safetensors" in result.output

@@ -111,6 +111,11 @@ def default_boundaries(num_layers: int) -> Ids:
     return (2, num_layers // 2, num_layers - 3)
 
 
+def is_reordered(order: Ids) -> bool:
+    """Whether fc was trained on the states in another order than SGLang's; block ``order[p]`` of fc reads chunk p."""
+    return order != tuple(range(len(order)))
+
+
 def describe(boundary: int, num_layers: int) -> str:
     """A boundary in words: ``embedding``, ``output of layer 2``, ``output of the last layer (60), before the norm``."""
     if boundary == 0:

@@ -6,6 +6,7 @@ nothing more.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, Literal
 
 import attrs
 
-from eagle3_adapters.boundaries import Ids, describe_all
+from eagle3_adapters.boundaries import Ids, describe_all, is_reordered
 from eagle3_adapters.errors import Finding, Severity
 from eagle3_adapters.values import CaptureSite, DraftMath, EmbedCapture
 from eagle3_adapters.vocab import VocabEncoding
@@ -78,7 +79,7 @@ class WiringPlan:
     @property
     def permuted(self) -> bool:
         """Whether the trained ``fc`` expects another order than SGLang's."""
-        return self.column_order != tuple(range(len(self.column_order)))
+        return is_reordered(self.column_order)
 
     def summary(self) -> str:
         """One line that says what was wired."""
@@ -110,6 +111,7 @@ class WiringPlan:
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
 
 
+@functools.cache
 def _converter() -> Any:  # noqa: ANN401 - cattrs is imported late and is not part of the interface
     # Late: reading headers and printing findings must not pay for it.
     import cattrs  # noqa: PLC0415

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eagle3_adapters.boundaries import Ids, describe_all
+from eagle3_adapters.boundaries import Ids, describe_all, is_reordered
 from eagle3_adapters.engine_version import version_numbers
 from eagle3_adapters.errors import ConventionError
 from eagle3_adapters.report import Report
@@ -150,7 +150,7 @@ def _read_ids(reading: FormatReading, target: TargetModel, capture: CaptureLayer
 
 def tell_order(order: Ids, where: str, listed: Ids, report: Report) -> None:
     """Say that column blocks of fc are reordered, where they are."""
-    if order != tuple(range(len(order))):
+    if is_reordered(order):
         report.info(
             "layer-ids-unordered",
             where,

@@ -6,7 +6,6 @@ import attrs
 
 from eagle3_adapters import draft_classes
 from eagle3_adapters.boundaries import Ids
-from eagle3_adapters.keymap import KeyMap
 from eagle3_adapters.planning import config_checks
 from eagle3_adapters.planning import math as math_checks
 from eagle3_adapters.planning.engine_config import engine_config
@@ -85,8 +84,8 @@ def plan_wiring(
         shapes = {name: shape for name, shape in shapes.items() if name != "fc.weight"}
     shapes = {name: shape for name, shape in shapes.items() if name not in named.misnamed}
     tensors_complete(draft, shapes, states_known=states is not None, excused=told, report=report)
-    key_map: KeyMap | None = adapter.weight_key_map(draft)
-    if report.failed() or listed is None or states is None or key_map is None:
+    key_map = adapter.weight_key_map(draft)
+    if report.failed() or listed is None or states is None:
         return Planning(findings=report.findings, plan=None)
 
     ascending = tuple(sorted(listed))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import attrs
 
 from eagle3_adapters import canonical, draft_classes
-from eagle3_adapters.boundaries import Ids
+from eagle3_adapters.boundaries import Ids, is_reordered
 from eagle3_adapters.errors import KeyMapError
 from eagle3_adapters.keymap import Drop, KeyMap
 from eagle3_adapters.planning.math import is_scale
@@ -117,7 +117,7 @@ def routes_of(
     taken: dict[str, str] = {}
     # State j of the file becomes state p of SGLang where order[p] == j.
     position = {state: p for p, state in enumerate(order)}
-    permuted = order != tuple(range(len(order)))
+    permuted = is_reordered(order)
     for source, canonical_name in keys.items():
         name = canonical_name
         if permuted and name.startswith("fc_norm."):

@@ -21,7 +21,7 @@ def read_map(draft: DraftModel, adapter: Adapter, report: Report) -> tuple[Vocab
     error.
     """
     try:
-        result: VocabMap | None = adapter.vocab_map(draft)
+        result = adapter.vocab_map(draft)
     except FindingsError as error:
         report.extend(error.findings)
         return None, draft.vocab_encoding
@@ -69,10 +69,9 @@ def _as_target_ids(draft: DraftModel, adapter: Adapter) -> VocabMap | None:
     if draft.vocab_encoding is not VocabEncoding.OFFSET:
         return None
     try:
-        result: VocabMap | None = adapter.vocab_map(draft=attrs.evolve(draft, vocab_encoding=VocabEncoding.ABSOLUTE))
+        return adapter.vocab_map(draft=attrs.evolve(draft, vocab_encoding=VocabEncoding.ABSOLUTE))
     except (FindingsError, VocabMapError):
         return None
-    return result
 
 
 def head_rows_of(draft: DraftModel, vocabulary: VocabMap | None, target: TargetModel, report: Report) -> int | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from eagle3_adapters.engine_version import installed_version
-from eagle3_adapters.errors import Finding, Severity, WiringRefusedError
+from eagle3_adapters.errors import WiringRefusedError, fault
 from eagle3_adapters.render import write_findings
 from eagle3_adapters.sglang import compat, overlay
 from eagle3_adapters.wiring import WiringPlan
@@ -61,12 +61,11 @@ def cannot_wire(plan_file: str, error: Exception) -> Callable[..., Any]:
 
 def refused(code: str, where: str, expected: str, found: str, *, why: str = "", remedy: str = "") -> WiringRefusedError:
     """Print one error finding and return the exception to raise."""
-    finding = Finding(
-        code=code,
-        severity=Severity.ERROR,
-        where=where,
-        expected=expected,
-        found=found,
+    finding = fault(
+        code,
+        where,
+        expected,
+        found,
         why=why,
         remedy=remedy or "eagle3-adapters doctor, and report this finding with its output",
     )

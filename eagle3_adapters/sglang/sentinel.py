@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from eagle3_adapters.errors import Finding, Severity
+from eagle3_adapters.errors import Finding, Severity, fault
 from eagle3_adapters.render import write_findings
 from eagle3_adapters.sglang import compat
 from eagle3_adapters.wiring import WiringPlan
@@ -80,12 +80,11 @@ class Sentinel:
         if self._low_windows < WINDOWS or length >= FLOOR:
             return None
         self._floor_said = True
-        return Finding(
-            code="acceptance-floor",
-            severity=Severity.ERROR,
-            where=self._draft,
-            expected="accept length 1.3 or more, which even a weak draft reaches",
-            found=f"{length:.2f} over {self._steps + self._accepted} verified tokens",
+        return fault(
+            "acceptance-floor",
+            self._draft,
+            "accept length 1.3 or more, which even a weak draft reaches",
+            f"{length:.2f} over {self._steps + self._accepted} verified tokens",
             why="speculation only costs time: miswired (if check finds nothing, ids have lost their convention), or "
             "a draft of another target",
             remedy=self._command,

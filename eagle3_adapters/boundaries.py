@@ -103,6 +103,24 @@ GPT_OSS_RULE = Convention(
     write=_gpt_oss_write,
 )
 
+
+def _hidden_states_shift(ids: Ids, num_layers: int) -> int:
+    # 0 where no target is at hand: then the ids cannot be held against its layers.
+    if num_layers and num_layers - 1 in ids:
+        problem = f"hidden_states[{num_layers}] of transformers is normed: no boundary"
+        raise ConventionError(HIDDEN_STATES.name, ids, problem)
+    return 1
+
+
+#: ``hidden_states[id + 1]`` of a transformers model, whose last entry has passed the final norm.
+HIDDEN_STATES = Convention(
+    name="hf-hidden-states",
+    meaning="the output of layer id (k = id + 1), the last layer's normed",
+    shift_of=_hidden_states_shift,
+    write=lambda boundaries, num_layers: None if num_layers in boundaries else tuple(k - 1 for k in boundaries),
+)
+
+#: Conventions that a class of SGLang can have.
 CONVENTIONS: tuple[Convention, ...] = (INPUT_OF_LAYER, OUTPUT_OF_LAYER, DEEPSEEK_RULE, GPT_OSS_RULE)
 
 
@@ -116,8 +134,11 @@ def is_reordered(order: Ids) -> bool:
     return order != tuple(range(len(order)))
 
 
-def describe(boundary: int, num_layers: int) -> str:
-    """A boundary in words: ``embedding``, ``output of layer 2``, ``output of the last layer (60), before the norm``."""
+def describe(boundary: int, num_layers: int | None) -> str:
+    """A boundary in words: ``embedding``, ``output of layer 2``, ``output of the last layer (60), before the norm``.
+
+    ``num_layers`` None: of a target that is not at hand.
+    """
     if boundary == 0:
         return "embedding"
     if boundary == num_layers:
@@ -125,6 +146,7 @@ def describe(boundary: int, num_layers: int) -> str:
     return f"output of layer {boundary - 1}"
 
 
-def describe_all(boundaries: Sequence[int], num_layers: int) -> str:
+def describe_all(boundaries: Sequence[int], num_layers: int | None) -> str:
     """Boundaries in words, with N: ``embedding, output of layer 2, output of layer 29 (of 61 layers)``."""
-    return ", ".join(describe(k, num_layers) for k in boundaries) + f" (of {num_layers} layers)"
+    words = ", ".join(describe(k, num_layers) for k in boundaries)
+    return words if num_layers is None else f"{words} (of {num_layers} layers)"

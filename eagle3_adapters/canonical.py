@@ -52,6 +52,26 @@ FC_NORM = "fc_norm.{state}.weight"
 VOCABULARY = ("d2t", "t2d")
 
 
+EMBEDDING = "embed_tokens.weight"
+INPUT_NORM = "input_norm.weight"
+#: Config fields that say who wrote a file and how its own library loads it. They mean nothing to the draft's math: a
+#: conversion carries them along, SGLang never sees them.
+ABOUT = (
+    "auto_map",
+    "base_model_ep_plan",
+    "has_no_defaults_at_init",
+    "speculators_config",
+    "speculators_model_type",
+    "speculators_version",
+    "transformers_version",
+)
+#: What every trainer's file holds, below and beside the layers.
+CORE = ("fc.weight", "norm.weight", "lm_head.weight")
+QK_NORM = tuple(name for name in EXTRA_LAYER if "_norm." in name)
+ATTENTION_BIAS = tuple(name for name in EXTRA_LAYER if name.startswith("self_attn.") and name.endswith(".bias"))
+MLP_BIAS = tuple(name for name in EXTRA_LAYER if name.startswith("mlp."))
+
+
 def layer_patterns(prefix: str) -> tuple[Rename, ...]:
     """Rules from ``prefix`` (``layers.{layer}``, ``midlayer``) to canonical layer names."""
     canonical = "layers.{layer}" if "{layer}" in prefix else "layers.0"

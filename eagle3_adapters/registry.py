@@ -244,7 +244,9 @@ class Registry:
         registration = self._named(FORMATS, name)
         loaded = self._load(registration)
         missing = [
-            attribute for attribute in ("name", "title", "looks_for", "claim", "read") if not hasattr(loaded, attribute)
+            attribute
+            for attribute in ("name", "title", "looks_for", "claim", "read", "write")
+            if not hasattr(loaded, attribute)
         ]
         if missing:
             raise broken(registration, f"a format without {', '.join(missing)}")

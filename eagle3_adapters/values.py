@@ -5,6 +5,7 @@ All are frozen and hold facts only: no tensors, no handles, no caches. An invali
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -80,12 +81,14 @@ class DraftMath:
     - ``norm_before_fc``: RMSNorm over the concatenated states before ``fc`` (``input_norm.weight``).
     - ``fc_norm``: one RMSNorm for each state before ``fc`` (``fc_norm.{state}.weight``).
     - ``norm_output``: later steps continue from the normed output (SGLang's, vLLM's and speculators' meaning).
+    - ``double_norm``: the first layer's hidden state passes input_layernorm before hidden_norm (ModelOpt from 0.41).
     """
 
     norm_before_residual: bool = False
     norm_before_fc: bool = False
     fc_norm: bool = False
     norm_output: bool = False
+    double_norm: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -124,13 +127,68 @@ class FormatReading:
     first_reading_decides: bool = True
     #: What the dialect itself corrected or cannot accept.
     findings: tuple[Finding, ...] = ()
-    #: True where the trainer concatenated states in the order of its list, not in ascending order.
-    listed_order: bool = False
+    #: True where the trainer concatenated states in the order of its list, not in ascending order; None where that
+    #: hangs on a back end that the file does not name.
+    listed_order: bool | None = False
     math: DraftMath = DraftMath()
     #: True where the file's norm_output may mean what SGLang does not do.
     norm_output_doubtful: bool = False
     #: True where the draft's own embedding was trained, False where it is a copy of the target's, None where unknown.
     embedding_trained: bool | None = None
+
+
+class MapTensors(enum.Enum):
+    """Which vocabulary tensors a dialect's files hold."""
+
+    #: ``d2t`` and ``t2d``, also where nothing is reduced (zeros and ones).
+    ALWAYS = "always"
+    #: Both, where the vocabulary is reduced.
+    REDUCED = "reduced"
+    #: ``d2t`` alone, where it is reduced.
+    OFFSETS_ONLY = "offsets only"
+
+
+@attrs.frozen(kw_only=True)
+class DraftContent:
+    """What a format is asked to write: everything that a draft's files say, free of any dialect."""
+
+    #: Canonical and flat: neither ids nor flags of the math, which stand below.
+    config: Config = attrs.field(repr=False)
+    math: DraftMath
+    #: Boundary of each column block of fc, in their order; None: the default triple, left unsaid.
+    boundaries: Ids | None
+    #: The target, its name as typed, and the rule by which SGLang's class of it reads ids; None where none was named.
+    target: TargetModel | None = None
+    target_name: str | None = None
+    id_rule: Convention | None = None
+    #: Canonical names of the tensors at hand, vocabulary maps left out.
+    tensors: frozenset[str] = attrs.field(repr=False)
+    #: Number of states that fc reads, and of layers.
+    states: int = attrs.field(validator=ge(1))
+    depth: int = attrs.field(validator=ge(1))
+    #: Latent (MLA) attention.
+    latent: bool = False
+    embedding_trained: bool | None = None
+
+
+@attrs.frozen(kw_only=True)
+class FormatWriting:
+    """A draft in a format's words. What the dialect has no words for is left out: whoever asked reads it back."""
+
+    config: dict[str, Any] = attrs.field(repr=False)
+    #: File name -> canonical name, of every tensor that a file of this dialect can hold.
+    keys: KeyMap
+    maps: MapTensors = MapTensors.REDUCED
+    vocab_encoding: VocabEncoding = VocabEncoding.OFFSET
+    #: False where files of this dialect concatenate states in ascending order.
+    listed_order: bool = False
+    #: True where a file without lm_head means the target's head; False where the trainer always has one.
+    shares_head: bool = False
+    #: Number of states and of layers that every draft of this trainer has; None: any.
+    states: int | None = None
+    depth: int | None = None
+    #: Whether there are drafts with latent attention.
+    latent: bool = False
 
 
 @attrs.frozen(kw_only=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from eagle3_adapters.errors import FindingsError, UnmappedKeyError, fault
-from eagle3_adapters.values import DraftModel, FormatReading
+from eagle3_adapters.values import DraftContent, DraftModel, FormatReading, FormatWriting
 
 
 class Format(Protocol):
@@ -27,6 +27,12 @@ class Format(Protocol):
 
     def read(self, draft: DraftModel) -> FormatReading:
         """The canonical draft and everything that the dialect leaves unsaid. Raises FindingsError."""
+
+    def write(self, content: DraftContent) -> FormatWriting:
+        """A draft in this dialect's words; what it has no words for is left out. Raises FindingsError (target-needed).
+
+        ``convert`` reads the result back with :meth:`read` and refuses whatever differs, so nothing is lost in silence.
+        """
 
 
 def why_not_eagle3(shapes: Mapping[str, tuple[int, ...]]) -> str:

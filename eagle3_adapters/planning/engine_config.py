@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from eagle3_adapters import canonical
 from eagle3_adapters.boundaries import Ids
 from eagle3_adapters.errors import ConventionError
 from eagle3_adapters.values import CaptureLayers, DraftMath, DraftModel, TargetModel
@@ -36,7 +37,7 @@ def engine_config(
         ids = capture.id_rule.to_ids(boundaries, target.num_layers)
     except ConventionError:
         ids = boundaries
-    config = {key: value for key, value in draft.config.items() if key not in _DECIDED}
+    config = {key: value for key, value in draft.config.items() if key not in (*_DECIDED, *canonical.ABOUT)}
     return config | {
         "architectures": [draft_class],
         "model_type": "llama",

@@ -60,10 +60,10 @@ def listed_boundaries(
     else:
         default = reading.id_readings[0].ids is None
         where = reading.ids_where
-        resolved = _read_ids(reading, target, capture, report)
+        resolved = read_ids(reading, target, capture, report)
         if resolved is None:
             return None
-        listed = resolved if reading.listed_order else tuple(sorted(resolved))
+        listed = ordered(reading, resolved, target.num_layers, report)
     boundaries_possible(listed, where, target, capture, report, default=default)
     _embedding_possible(listed, where, target, capture, engine, report)
     if states is not None and states != len(listed):
@@ -78,6 +78,26 @@ def listed_boundaries(
         )
         return None
     return listed
+
+
+def ordered(reading: FormatReading, listed: Ids, num_layers: int | None, report: Report) -> Ids:
+    """Boundaries of the list in the order in which fc was trained on them."""
+    ascending = tuple(sorted(listed))
+    if reading.listed_order is None and listed != ascending:
+        orders = (listed, ascending)
+        report.error(
+            "format-ambiguous",
+            reading.ids_where,
+            "an ascending list, or a back end that the file names",
+            "; ".join(f"{describe_all(order, num_layers)}: --eagle3-boundaries {_spell(order)}" for order in orders),
+            why="the trainer joins states in the list's order with one back end and in the layers' with another",
+            remedy="select one with the option printed beside it",
+        )
+    return listed if reading.listed_order else ascending
+
+
+def _spell(boundaries: Ids) -> str:
+    return ",".join(map(str, boundaries))
 
 
 def _tell_override(
@@ -102,7 +122,7 @@ def _tell_override(
         )
 
 
-def _read_ids(reading: FormatReading, target: TargetModel, capture: CaptureLayers, report: Report) -> Ids | None:
+def read_ids(reading: FormatReading, target: TargetModel, capture: CaptureLayers, report: Report) -> Ids | None:
     """The declared reading, with a finding where another reading gives another plan."""
     candidates: list[tuple[IdReading, Ids]] = []
     for id_reading in reading.id_readings:
@@ -123,8 +143,7 @@ def _read_ids(reading: FormatReading, target: TargetModel, capture: CaptureLayer
     ]
     if others:
         lines = [
-            f"{list(k)} = {describe_all(k, target.num_layers)} ({candidate.meaning}): "
-            f"--eagle3-boundaries {','.join(map(str, k))}"
+            f"{list(k)} = {describe_all(k, target.num_layers)} ({candidate.meaning}): --eagle3-boundaries {_spell(k)}"
             for candidate, k in (candidates[0], *others)
         ]
         tell = report.warning if reading.first_reading_decides else report.error

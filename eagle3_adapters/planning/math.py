@@ -13,6 +13,7 @@ _UNSERVED = {
     "norm_before_fc": "the states would reach fc without input_norm",
     "fc_norm": "the states would reach fc without fc_norm",
     "norm_output": "later draft steps would continue from another tensor than in training",
+    "double_norm": "the first layer's hidden state would be normed once instead of twice",
 }
 #: What the quantisers in use write beside or in place of a weight.
 _SCALES = (
@@ -154,7 +155,7 @@ def norm_output_meaning(reading: FormatReading, report: Report) -> None:
             "later draft steps that continue from the normed output, as SGLang reads the flag",
             "true, which SpecForge writes for a norm before lm_head alone",
             why="from the second draft token on the draft would read another state than in training",
-            remedy='a SpecForge draft: set "norm_output": false',
+            remedy="a SpecForge draft: --eagle3-format specforge",
         )
 
 

@@ -73,7 +73,7 @@ def plan_wiring(
     joined = draft.config.get("use_aux_hidden_state") is not False or "fc.weight" in draft.tensors
     # Trained without joined states: there are no ids to read. That this is not served was told.
     listed = listed_boundaries(reading, target, capture, boundaries, states, engine, report) if joined else None
-    vocabulary, encoding = read_map(draft, adapter, report)
+    vocabulary, encoding = read_map(draft, adapter.vocab_map, report)
     draft = attrs.evolve(draft, vocab_encoding=encoding)
     head_rows = head_rows_of(draft, vocabulary, target, report)
     num_layers = _depth(draft, target, report)

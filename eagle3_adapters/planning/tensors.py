@@ -24,16 +24,7 @@ def tensors_complete(
     """
     for name, shape in shapes.items():
         tensor = draft.tensors.get(name)
-        if tensor is None and _norm_of_another_name(name) in draft.tensors:
-            report.error(
-                "layer-norm-name",
-                f"{draft.path}: {_norm_of_another_name(name)}",
-                f"{name}, which SGLang's deeper layers apply to the hidden state",
-                "the name that speculators, ModelOpt and vLLM use for the same norm",
-                why="SGLang would run the layer with an untrained norm",
-                remedy="this draft cannot be served with its training-time math yet",
-            )
-        elif tensor is None:
+        if tensor is None:
             report.error(
                 "weight-missing",
                 f"{draft.path}: {name}",
@@ -65,8 +56,3 @@ def tensors_complete(
 
 def _hangs_on_states(name: str) -> bool:
     return name == "fc.weight" or name.startswith(("fc_norm.", "input_norm."))
-
-
-def _norm_of_another_name(name: str) -> str:
-    """Below the first layer trainers norm the hidden state by input_layernorm, SGLang by hidden_norm."""
-    return name.replace(".hidden_norm.", ".input_layernorm.") if not name.startswith("layers.0.") else ""

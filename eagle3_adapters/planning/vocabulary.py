@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import attrs
 
 from eagle3_adapters.errors import FindingsError, VocabMapError
-from eagle3_adapters.registry import Adapter
 from eagle3_adapters.report import Report
 from eagle3_adapters.values import DraftModel, TargetModel
 from eagle3_adapters.vocab import VocabEncoding, VocabMap
 
+#: How a draft's map is read: an adapter's hook, or the core's own answer to it. Raises VocabMapError, FindingsError.
+Decode = Callable[[DraftModel], VocabMap | None]
 
-def read_map(draft: DraftModel, adapter: Adapter, report: Report) -> tuple[VocabMap | None, VocabEncoding]:
+
+def read_map(draft: DraftModel, decode: Decode, report: Report) -> tuple[VocabMap | None, VocabEncoding]:
     """The draft's map, validated, and its true encoding; no map where there is none or a finding says what is wrong.
 
     A file whose offsets are no map while its numbers are one as target ids holds target ids: true offsets of
     neighbouring tokens repeat, so they are never distinct. Where both readings are maps and no mask decides, that is an
-    error.
+    error. ``decode`` reads the map in the encoding that the draft is marked with.
     """
     try:
-        result = adapter.vocab_map(draft)
+        result = decode(draft)
     except FindingsError as error:
         report.extend(error.findings)
         return None, draft.vocab_encoding
     except VocabMapError as error:
-        absolute = _as_target_ids(draft, adapter)
+        absolute = _as_target_ids(draft, decode)
         if absolute is not None:
             report.info(
                 "vocab-map-absolute",
@@ -45,31 +48,32 @@ def read_map(draft: DraftModel, adapter: Adapter, report: Report) -> tuple[Vocab
             remedy="export the draft again with its vocabulary map",
         )
         return None, draft.vocab_encoding
-    if result is not None and "t2d" not in draft.tensors and _distinct_offsets(result):
-        absolute = _as_target_ids(draft, adapter)
-        if absolute is not None:
-            report.error(
-                "vocab-map-absolute",
-                f"{draft.path}: d2t",
-                "offsets, of which neighbouring tokens share some",
-                f"{len(absolute.target_ids)} distinct numbers, a map as offsets and as target ids",
-                why="one of the two readings proposes other tokens throughout, and nothing in the file decides",
-                remedy="export t2d beside d2t; it decides",
-            )
+    undecided = draft.vocab_encoding is VocabEncoding.OFFSET and "t2d" not in draft.tensors
+    if result is not None and undecided and reads_both_ways(result):
+        report.error(
+            "vocab-map-absolute",
+            f"{draft.path}: d2t",
+            "offsets, of which neighbouring tokens share some",
+            f"{len(result.target_ids)} distinct numbers, a map as offsets and as target ids",
+            why="one of the two readings proposes other tokens throughout, and nothing in the file decides",
+            remedy="export t2d beside d2t; it decides",
+        )
     return result, draft.vocab_encoding
 
 
-def _distinct_offsets(vocabulary: VocabMap) -> bool:
+def reads_both_ways(vocabulary: VocabMap) -> bool:
+    """Whether the offsets of a map are one as target ids too, so that only a mask beside them decides."""
     offsets = vocabulary.encode(VocabEncoding.OFFSET)
-    return len(offsets) > 1 and len(set(offsets)) == len(offsets)
+    in_range = 0 <= min(offsets) <= max(offsets) < vocabulary.target_vocab_size
+    return in_range and len(set(offsets)) == len(offsets) > 1
 
 
-def _as_target_ids(draft: DraftModel, adapter: Adapter) -> VocabMap | None:
+def _as_target_ids(draft: DraftModel, decode: Decode) -> VocabMap | None:
     """The map that ``d2t`` is when its numbers are target ids; None where they are none."""
     if draft.vocab_encoding is not VocabEncoding.OFFSET:
         return None
     try:
-        return adapter.vocab_map(draft=attrs.evolve(draft, vocab_encoding=VocabEncoding.ABSOLUTE))
+        return decode(attrs.evolve(draft, vocab_encoding=VocabEncoding.ABSOLUTE))
     except (FindingsError, VocabMapError):
         return None
 

@@ -1,8 +1,9 @@
-"""A plain PyTorch EAGLE-3 draft: one Llama-shaped decoder layer over the concatenated states of a target.
+"""A plain PyTorch EAGLE-3 draft: Llama-shaped decoder layers over the concatenated states of a target.
 
 It is written to be read and to be compared with: no fused kernel, one code path for training and for evaluation, and
 parameter names equal to the canonical names of an EAGLE-3 checkpoint. The forward follows SGLang's
-``LlamaForCausalLMEagle3`` and, for ``norm_before_residual``, speculators' ``Eagle3DraftModel``.
+``LlamaForCausalLMEagle3``; for ``norm_before_residual``, speculators' ``Eagle3DraftModel``; for ``double_norm``,
+ModelOpt's ``EagleModule`` from 0.41 on.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from eagle3_adapters.values import DraftMath
 
 
 class DraftLayer(nn.Module):
-    """The draft's decoder layer: attention reads embedding and hidden state side by side."""
+    """One decoder layer. The first one's attention reads embedding and hidden state side by side."""
 
     def __init__(
         self,
         *,
+        first: bool,
         hidden_size: int,
         intermediate_size: int,
         num_heads: int,
@@ -31,11 +33,13 @@ class DraftLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.math = math
-        self.input_layernorm = RMSNorm(hidden_size, rms_norm_eps)
+        self.first = first
+        if first:
+            self.input_layernorm = RMSNorm(hidden_size, rms_norm_eps)
         self.hidden_norm = RMSNorm(hidden_size, rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(hidden_size, rms_norm_eps)
         self.self_attn = UnrolledAttention(
-            input_size=2 * hidden_size,
+            input_size=2 * hidden_size if first else hidden_size,
             hidden_size=hidden_size,
             num_heads=num_heads,
             num_kv_heads=num_kv_heads,
@@ -45,16 +49,19 @@ class DraftLayer(nn.Module):
 
     def forward(self, embedded: Tensor, hidden: Tensor, rotary: Rotary, cache: list[tuple[Tensor, Tensor]]) -> Tensor:
         """One step for every row; ``embedded``, ``hidden`` and the result are [batch, rows, hidden_size]."""
-        normed = self.hidden_norm(hidden)
-        residual = normed if self.math.norm_before_residual else hidden
-        both = torch.cat([self.input_layernorm(embedded), normed], dim=-1)
-        residual = residual + self.self_attn(both, rotary, cache)
+        if self.first:
+            normed = self.hidden_norm(self.input_layernorm(hidden) if self.math.double_norm else hidden)
+            residual = normed if self.math.norm_before_residual else hidden
+            read = torch.cat([self.input_layernorm(embedded), normed], dim=-1)
+        else:
+            read, residual = self.hidden_norm(hidden), hidden
+        residual = residual + self.self_attn(read, rotary, cache)
         output: Tensor = residual + self.mlp(self.post_attention_layernorm(residual))
         return output
 
 
 class ReferenceDraft(nn.Module):
-    """An EAGLE-3 draft with one decoder layer.
+    """An EAGLE-3 draft of ``num_layers`` decoder layers.
 
     ``states`` boundaries of a target of width ``target_hidden_size`` are concatenated (in the order in which ``fc`` was
     trained on them) and mapped to ``hidden_size``. ``draft_vocab_size`` rows of ``lm_head`` stand for as many of the
@@ -76,6 +83,7 @@ class ReferenceDraft(nn.Module):
         vocab_size: int,
         draft_vocab_size: int,
         math: DraftMath,
+        num_layers: int = 1,
     ) -> None:
         if num_heads % num_kv_heads:
             msg = f"num_heads {num_heads} is no multiple of num_kv_heads {num_kv_heads}"
@@ -93,16 +101,19 @@ class ReferenceDraft(nn.Module):
         if math.fc_norm:
             self.fc_norm = nn.ModuleList([RMSNorm(target_hidden_size, rms_norm_eps) for _ in range(states)])
         self.fc = nn.Linear(states * target_hidden_size, hidden_size, bias=False)
-        layer = DraftLayer(
-            hidden_size=hidden_size,
-            intermediate_size=intermediate_size,
-            num_heads=num_heads,
-            num_kv_heads=num_kv_heads,
-            head_dim=head_dim,
-            rms_norm_eps=rms_norm_eps,
-            math=math,
+        self.layers = nn.ModuleList(
+            DraftLayer(
+                first=layer == 0,
+                hidden_size=hidden_size,
+                intermediate_size=intermediate_size,
+                num_heads=num_heads,
+                num_kv_heads=num_kv_heads,
+                head_dim=head_dim,
+                rms_norm_eps=rms_norm_eps,
+                math=math,
+            )
+            for layer in range(num_layers)
         )
-        self.layers = nn.ModuleList([layer])
         self.norm = RMSNorm(hidden_size, rms_norm_eps)
         self.lm_head = nn.Linear(hidden_size, draft_vocab_size, bias=False)
 
@@ -143,14 +154,16 @@ class ReferenceDraft(nn.Module):
             msg = f"tokens: {rows} rows and {steps} steps need {needed} columns, found {tokens.shape[1]}"
             raise ValueError(msg)
         hidden = features if bypass_fc else self.combine(features)
-        cache: list[tuple[Tensor, Tensor]] = []
+        caches: list[list[tuple[Tensor, Tensor]]] = [[] for _ in self.layers]
         logits: list[Tensor] = []
         for step in range(steps):
             if step == 0 or draft_to_target is None:
                 chosen = tokens[:, 1 + step : 1 + step + rows]
             else:
                 chosen = draft_to_target[logits[-1].argmax(-1)]
-            output = self.layers[0](functional.embedding(chosen, embedding), hidden, self.rotary, cache)
+            embedded, output = functional.embedding(chosen, embedding), hidden
+            for layer, cache in zip(self.layers, caches, strict=True):
+                output = layer(embedded, output, self.rotary, cache)
             normed = self.norm(output)
             logits.append(self.lm_head(normed))
             hidden = normed if self.math.norm_output else output

@@ -44,6 +44,7 @@ def load_draft(plan: WiringPlan) -> LoadedDraft:
         vocab_size=plan.target_vocab_size,
         draft_vocab_size=plan.draft_vocab_size,
         math=plan.math,
+        num_layers=config["num_hidden_layers"],
     )
     tensors = _tensors(plan)
     ids = torch.arange(plan.target_vocab_size)

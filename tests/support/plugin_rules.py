@@ -68,8 +68,7 @@ def registrations() -> tuple[Registration, ...]:
     points = [
         *((ADAPTERS, rule, f"{__name__}:{attribute}") for rule, attribute in ATTRIBUTES.items()),
         *((ARCHITECTURES, architecture(rule), rule) for rule in ATTRIBUTES),
-        (FORMATS, "sglang", "eagle3_adapters.formats.sglang:FORMAT"),
-        (FORMATS, "speculators", "eagle3_adapters.formats.speculators:FORMAT"),
+        *((FORMATS, one.name, one.value) for one in Registry.installed().formats),
     ]
     return tuple(
         Registration(group=group, name=name, value=value, distribution="rules", version="1.0")

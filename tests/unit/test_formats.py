@@ -136,7 +136,7 @@ def test_sglang_leaves_absent_ids_and_their_meaning_to_the_target_class() -> Non
 
 
 def test_sglang_reads_ids_by_the_class_rule_first_and_the_old_rule_beside_it() -> None:
-    reading = SGLANG.read(draft(sglang_config()))
+    reading = SGLANG.read(draft(sglang_config(), shapes(layer="midlayer")))
     assert [one.convention for one in reading.id_readings] == [None, OUTPUT_OF_LAYER]
     assert reading.first_reading_decides
 
@@ -217,7 +217,7 @@ def test_speculators_flattens_the_layer_config_and_keeps_what_stands_beside_it()
     assert flat["rope_theta"] == 5e5
     assert (flat["draft_vocab_size"], flat["target_hidden_size"]) == (8, HIDDEN)
     assert flat["tie_word_embeddings"] is False
-    assert not {"architectures", "transformer_layer_config", "speculators_version", IDS} & set(flat)
+    assert not {"architectures", "model_type", "transformer_layer_config", "embed_requires_grad", IDS} & set(flat)
 
 
 @pytest.mark.parametrize("version", ["0.5.0", "0.9.1", "0.10.0", "1.0.0"])

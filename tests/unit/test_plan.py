@@ -40,6 +40,7 @@ from eagle3_adapters import draft_classes, pair, vocab
 from eagle3_adapters.boundaries import DEEPSEEK_RULE, GPT_OSS_RULE, OUTPUT_OF_LAYER
 from eagle3_adapters.errors import Severity
 from eagle3_adapters.formats.ids import IDS
+from eagle3_adapters.formats.modelopt import MARKS
 from eagle3_adapters.pair import AUTO, Request, plan_pair
 from eagle3_adapters.planning import config_checks, plan, routes, tensors, vocabulary
 from eagle3_adapters.planning import ids as planned_ids
@@ -74,13 +75,20 @@ class Pair:
         target = target_config(architectures=[architecture(OUTPUT_OF_LAYER.name)])
         return cls(base, target, config, draft_tensors())
 
+    def written(self) -> dict[str, Array]:
+        """The tensors under the base's own names: SGLang's dialect calls the layer of a one-layer draft midlayer."""
+        deep = any(name.startswith("layers.1.") for name in self.tensors)
+        if self.base != SGLANG or deep:
+            return self.tensors
+        return {re.sub(r"^layers\.0\.", "midlayer.", name): one for name, one in self.tensors.items()}
+
     def plan(self, engine: str = ENGINE) -> Planning:
         with tempfile.TemporaryDirectory() as name:
             return self.plan_in(Path(name), engine)
 
     def plan_in(self, directory: Path, engine: str = ENGINE) -> Planning:
         target = write_target(directory / "target", self.target)
-        draft = write_draft(directory / "draft", self.config, self.tensors)
+        draft = write_draft(directory / "draft", self.config, self.written())
         if self.second:
             write_safetensors(draft / "second.safetensors", self.second)
         request = Request(
@@ -491,7 +499,7 @@ ROWS = (
     row(
         "a second layer under another trainer's norm name",
         "layer-norm-name",
-        E,
+        I,
         then(
             SECOND_LAYER,
             without("layers.1.hidden_norm.weight"),
@@ -499,6 +507,18 @@ ROWS = (
         ),
         then(SECOND_LAYER, tensor("layers.1.input_layernorm.weight", HIDDEN)),
         "depth",
+        bases=ONE,
+    ),
+    row(
+        "a first layer that ModelOpt trained with two norms",
+        "double-norm",
+        E,
+        then(nested(**MARKS, next_layer_regular=True), top(eos_token_id=1)),
+        then(nested(**MARKS), top(eos_token_id=1)),
+        "format",
+        "depth",
+        "norm_output",
+        bases=ONE,
     ),
     row(
         "a layer number left out",
@@ -968,7 +988,7 @@ def test_boundaries_asked_for_are_taken_in_the_order_of_fc_s_blocks(base: str) -
         "model.fc_norm.0.weight",
     ]
     assert {routes[f"fc_norm.{state}.weight"].transform for state in range(3)} == {"none"}
-    assert routes["layers.0.mlp.up_proj.weight"].transform == "none"
+    assert next(one for name, one in routes.items() if name.endswith("mlp.up_proj.weight")).transform == "none"
 
 
 def test_ascending_boundaries_leave_every_tensor_as_it_is() -> None:

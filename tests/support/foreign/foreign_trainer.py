@@ -9,7 +9,7 @@ from __future__ import annotations
 import attrs
 
 from eagle3_adapters import OUTPUT_OF_LAYER, DraftModel, KeyMap, Rename
-from eagle3_adapters.values import FormatReading, IdReading
+from eagle3_adapters.values import DraftContent, FormatReading, FormatWriting, IdReading, MapTensors
 from eagle3_adapters.vocab import VocabEncoding
 
 #: Own name -> canonical name.
@@ -54,6 +54,21 @@ class ForeignFormat:
                 IdReading(meaning=OUTPUT_OF_LAYER.meaning, ids=tuple(draft.config["taps"]), convention=OUTPUT_OF_LAYER),
             ),
             ids_where=f"{draft.config_file}: taps",
+            listed_order=True,
+        )
+
+    def write(self, content: DraftContent) -> FormatWriting:
+        """The same back; ``taps`` are always there."""
+        listed = content.boundaries or ()
+        return FormatWriting(
+            config={
+                "foreign_trainer": "1.0",
+                "taps": list(OUTPUT_OF_LAYER.to_ids(listed, 0)) if listed else None,
+                "draft": {key: value for key, value in content.config.items() if key != "use_aux_hidden_state"},
+            },
+            keys=KEYS,
+            maps=MapTensors.OFFSETS_ONLY,
+            vocab_encoding=VocabEncoding.ABSOLUTE,
             listed_order=True,
         )
 

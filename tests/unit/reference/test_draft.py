@@ -88,7 +88,8 @@ class CachedDecoder:
     def step(self, embedded: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the logits and the hidden state that the next step starts from."""
         layer = {name.removeprefix("layers.0."): value for name, value in self.weights.items()}
-        normed = rms(hidden, layer["hidden_norm.weight"])
+        inner = rms(hidden, layer["input_layernorm.weight"]) if self.flags.double_norm else hidden
+        normed = rms(inner, layer["hidden_norm.weight"])
         both = torch.cat([rms(embedded, layer["input_layernorm.weight"]), normed])
         position = len(self.keys[0])
         query, key, value = (layer[f"self_attn.{name}_proj.weight"] @ both for name in "qkv")
@@ -103,11 +104,9 @@ class CachedDecoder:
             heads.append(scores.softmax(0) @ torch.stack(self.values[head]))
         middle = layer["self_attn.o_proj.weight"] @ torch.cat(heads)
         middle = middle + (normed if self.flags.norm_before_residual else hidden)
-        inner = rms(middle, layer["post_attention_layernorm.weight"])
-        gate = layer["mlp.gate_proj.weight"] @ inner
-        output = middle + layer["mlp.down_proj.weight"] @ (
-            gate * gate.sigmoid() * (layer["mlp.up_proj.weight"] @ inner)
-        )
+        fed = rms(middle, layer["post_attention_layernorm.weight"])
+        gate = layer["mlp.gate_proj.weight"] @ fed
+        output = middle + layer["mlp.down_proj.weight"] @ (gate * gate.sigmoid() * (layer["mlp.up_proj.weight"] @ fed))
         final = rms(output, self.weights["norm.weight"])
         return self.weights["lm_head.weight"] @ final, final if self.flags.norm_output else output
 

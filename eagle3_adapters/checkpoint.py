@@ -23,8 +23,9 @@ SINGLE = "model.safetensors"
 #: The safetensors specification's own limit for a header.
 _MAX_HEADER = 100_000_000
 _MAX_CONFIG = 50_000_000
-_ITEM_SIZE = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "F8_E4M3FN": 1, "F8_E8M0": 1, "I16": 2, "U16": 2}
-_ITEM_SIZE |= {"F16": 2, "BF16": 2, "I32": 4, "U32": 4, "F32": 4, "F64": 8, "I64": 8, "U64": 8}
+#: Bytes of one element, by safetensors dtype.
+ITEM_SIZE = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "F8_E4M3FN": 1, "F8_E8M0": 1, "I16": 2, "U16": 2}
+ITEM_SIZE |= {"F16": 2, "BF16": 2, "I32": 4, "U32": 4, "F32": 4, "F64": 8, "I64": 8, "U64": 8}
 _INTEGER_CODE = {"I64": "q", "I32": "i", "I16": "h", "I8": "b", "U8": "B", "BOOL": "B"}
 #: Keys under which wrapper configs nest the text model, in the order in which SGLang's get_hf_text_config looks.
 _TEXT_KEYS = ("text_config", "language_config", "llm_config", "thinker_config")
@@ -92,7 +93,36 @@ def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def read_header(file: Path) -> dict[str, TensorInfo]:
     """All tensors of one safetensors file, by name. Reads the header only. Raises CheckpointError."""
+    header, data_start, size = _raw_header(file)
+    header.pop("__metadata__", None)
+    try:
+        tensors = {name: _tensor(name, entry, file, data_start) for name, entry in header.items()}
+    except (ValueError, TypeError, KeyError) as error:
+        raise _damaged(file, "a safetensors header", f"{type(error).__name__}: {error}") from error
+    for tensor in tensors.values():
+        if tensor.stop > size:
+            found = f"{tensor.name} ends at byte {tensor.stop}"
+            raise _damaged(file, f"tensors within {size} bytes (truncated?)", found)
+    return tensors
+
+
+def read_metadata(file: Path) -> dict[str, str] | None:
+    """What a safetensors file says of itself (``__metadata__``), None where nothing. Raises CheckpointError."""
+    metadata = _raw_header(file)[0].get("__metadata__")
+    if metadata is None:
+        return None
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise _damaged(file, "__metadata__ that holds strings", json.dumps(metadata)[:80])
+    return metadata
+
+
+def _damaged(file: Path, expected: str, found: str) -> CheckpointError:
     remedy = f"copy {file.name} again; its size or header is damaged"
+    return _fail("checkpoint-unreadable", file, expected, found, remedy)
+
+
+def _raw_header(file: Path) -> tuple[dict[str, Any], int, int]:
+    """The header as JSON, where the data begin, and the size of the file."""
     try:
         size = file.stat().st_size
         with file.open("rb") as stream:
@@ -100,31 +130,18 @@ def read_header(file: Path) -> dict[str, TensorInfo]:
             length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else size
             raw = stream.read(length) if length <= min(_MAX_HEADER, size - 8) else b""
     except OSError as error:
-        raise _fail("checkpoint-unreadable", file, "a readable file", str(error), remedy) from error
+        raise _damaged(file, "a readable file", str(error)) from error
     if prefix == b"version ":
         raise unreadable(file, "the weights", "a git-lfs pointer to them", f"git lfs pull --include {file.name}")
     if not raw:
-        found = f"{length} bytes of header in a file of {size}"
-        raise _fail("checkpoint-unreadable", file, "a safetensors header within the file", found, remedy)
+        raise _damaged(file, "a safetensors header within the file", f"{length} bytes of header in a file of {size}")
     try:
-        header = _header_object(json.loads(raw.decode("utf-8"), object_pairs_hook=_reject_duplicates))
-        tensors = {name: _tensor(name, entry, file, 8 + length) for name, entry in header.items()}
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        found = f"{type(error).__name__}: {error}"
-        raise _fail("checkpoint-unreadable", file, "a safetensors header", found, remedy) from error
-    for tensor in tensors.values():
-        if tensor.stop > size:
-            found = f"{tensor.name} ends at byte {tensor.stop}"
-            raise _fail("checkpoint-unreadable", file, f"tensors within {size} bytes (truncated?)", found, remedy)
-    return tensors
-
-
-def _header_object(header: object) -> dict[str, Any]:
+        header = json.loads(raw.decode("utf-8"), object_pairs_hook=_reject_duplicates)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(file, "a safetensors header", f"{type(error).__name__}: {error}") from error
     if not isinstance(header, dict):
-        msg = "the header is not an object"
-        raise TypeError(msg)
-    header.pop("__metadata__", None)
-    return header
+        raise _damaged(file, "a safetensors header", f"TypeError: {type(header).__name__} instead of an object")
+    return header, 8 + length, size
 
 
 def _tensor(name: str, entry: Mapping[str, Any], file: Path, data_start: int) -> TensorInfo:
@@ -137,7 +154,7 @@ def _tensor(name: str, entry: Mapping[str, Any], file: Path, data_start: int) ->
     count = 1
     for dimension in shape:
         count *= dimension
-    item = _ITEM_SIZE.get(entry["dtype"])
+    item = ITEM_SIZE.get(entry["dtype"])
     # Sub-byte dtypes are left to the engine: this package never reads them.
     if stop < start or (item is not None and stop - start != count * item):
         msg = f"{name}: {stop - start} bytes do not hold {list(shape)} of {entry['dtype']}"

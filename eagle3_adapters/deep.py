@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from eagle3_adapters import draft_classes
 from eagle3_adapters.checkpoint import read_tensors
-from eagle3_adapters.embedding import differing_rows
+from eagle3_adapters.embedding import TARGET_EMBEDDINGS, differing_rows
 from eagle3_adapters.errors import Finding, FindingsError
 from eagle3_adapters.report import Report
 from eagle3_adapters.values import TensorInfo
@@ -18,13 +18,6 @@ from eagle3_adapters.wiring import WiringPlan
 
 if TYPE_CHECKING:
     import torch
-
-#: Names under which targets keep their token embedding, wrapper classes included.
-_TARGET_EMBEDDINGS = (
-    "model.embed_tokens.weight",
-    "model.language_model.embed_tokens.weight",
-    "language_model.model.embed_tokens.weight",
-)
 
 
 def check_tensors(plan: WiringPlan) -> tuple[Finding, ...]:
@@ -80,7 +73,7 @@ def _embedding(plan: WiringPlan, tensors: Mapping[str, TensorInfo], report: Repo
     except FindingsError as error:
         report.extend(error.findings)
         return
-    embedding = next((name for name in _TARGET_EMBEDDINGS if name in theirs), None)
+    embedding = next((name for name in TARGET_EMBEDDINGS if name in theirs), None)
     if embedding is None:
         return
     mine, target = _read(tensors, own[0].source), _read(theirs, embedding)

@@ -7,6 +7,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
+#: Names under which targets keep their token embedding, wrapper classes included.
+TARGET_EMBEDDINGS = (
+    "model.embed_tokens.weight",
+    "model.language_model.embed_tokens.weight",
+    "language_model.model.embed_tokens.weight",
+)
 #: Two copies of one embedding may differ by a rounding to bf16 (2^-8), relative to the largest entry of a row.
 _ROUNDING = 2.0**-7
 #: Rows that are compared at once.

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from eagle3_adapters.findings import (
     checkpoint,
     config,
+    conversion,
     engine,
     formats,
     layer_ids,
@@ -31,7 +32,7 @@ from eagle3_adapters.findings.explanation import Explanation
 __all__ = ["EXPLANATIONS", "Explanation", "close_to", "normal"]
 
 #: Themes in the order of the data path.
-_THEMES = (checkpoint, formats, config, layer_ids, states, weights, math, vocabulary, options, engine)
+_THEMES = (checkpoint, formats, config, layer_ids, states, weights, math, vocabulary, conversion, options, engine)
 
 
 def _by_code(entries: Iterable[Explanation]) -> Mapping[str, Explanation]:

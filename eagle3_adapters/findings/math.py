@@ -83,20 +83,20 @@ ENTRIES = (
         writers=("SpecForge (configs such as qwen3-30B-A3B-eagle3.1 with norm_output true)",),
         cost="Measured here on the canary pair 1.59 instead of 2.13, on an ordinary draft 2.52 instead of 2.84. The "
         "first draft token is right either way.",
-        fix="Ask which trainer wrote it. For a SpecForge draft with norm_output true, SGLang must be told:\n"
-        '    "norm_output": false',
+        fix="Ask which trainer wrote it. A SpecForge draft is read as SpecForge trained it by its name:\n"
+        "    --eagle3-format specforge",
         example='{"architectures": ["LlamaForCausalLMEagle3"], "fc_norm": true, "norm_output": true}',
     ),
     Explanation(
         code="double-norm",
         title="The state passes two norms before the first layer",
         severity="served / E",
-        meaning="Training applied input_layernorm and then hidden_norm to the captured state. No field of config.json "
-        "tells, and folding both into one weight is only approximate.",
-        writers=("NVIDIA ModelOpt 0.41 and later, Hugging Face path (0.37 and earlier use one norm)",),
-        fix="State which version trained it; ModelOpt 0.37 or its Megatron path writes single-norm heads. Otherwise:\n"
-        "    pip install -U eagle3-adapters",
-        example="layers.0.input_layernorm.weight [4096]\nlayers.0.hidden_norm.weight [4096]   (ModelOpt 0.47)",
+        meaning="Training applied input_layernorm and then hidden_norm to the captured state. The exporter's keys and "
+        "names tell which version wrote the file; folding both norms into one weight is only approximate.",
+        writers=("NVIDIA ModelOpt 0.41 and later, Hugging Face path (up to 0.40 and from Megatron it is one norm)",),
+        fix="Not served yet. A draft that was trained with one norm after all is read so by another format's name:\n"
+        "    --eagle3-format sglang",
+        example='"eagle_config": {"next_layer_regular": true}, "eos_token_id": 2   (ModelOpt 0.41)',
     ),
     Explanation(
         code="qk-norm",
@@ -139,13 +139,12 @@ ENTRIES = (
     Explanation(
         code="layer-norm-name",
         title="Later layers keep their norm under another name",
-        severity="served / E",
+        severity="fixed",
         meaning="From its second layer on SGLang's class norms the state with hidden_norm, while other trainers "
-        "store that weight as input_layernorm. The loader would drop the trained norm and use ones.",
+        "store that weight as input_layernorm. SGLang's loader would drop the trained norm and use ones; here it is "
+        "loaded as hidden_norm, which computes the same.",
         writers=("speculators, NVIDIA ModelOpt (Hugging Face path) and vLLM-style heads of two layers or more",),
-        fix="Where it is refused, rename that tensor in every layer after the first; the class then computes the "
-        "same:\n"
-        "    layers.1.input_layernorm.weight -> layers.1.hidden_norm.weight",
+        fix="Nothing to do: it is loaded as hidden_norm.",
         example="layers.0.hidden_norm.weight [4096]\n"
         "layers.1.input_layernorm.weight [4096]   (no layers.1.hidden_norm)",
     ),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from support.checkpoints import (
+    HIDDEN,
     Array,
     draft_tensors,
     layer_config,
@@ -139,7 +140,9 @@ def rows(result: Result) -> list[str]:
 def test_tables_in_a_pipe_fit_the_width_without_colour(command: str, tmp_path: Path) -> None:
     name = "layers.0." + "a_name_longer_than_any_terminal_" * 5 + ".weight"
     draft = write_draft(tmp_path / "draft", tensors=draft_tensors() | {name: Array("F32", (8,))})
-    result = run(command, *([str(draft)] if command == "inspect" else []), TERM="xterm-256color", FORCE_COLOR=None)
+    result = run(
+        command, *([str(draft), "--tensors"] if command == "inspect" else []), TERM="xterm-256color", FORCE_COLOR=None
+    )
     assert result.exit_code == 0
     # A title is one value and may be a path of any length; its line stands alone.
     assert [row for row in rows(result) if len(row) > WIDTH and row != str(draft)] == []
@@ -151,7 +154,7 @@ def test_tables_in_a_pipe_fit_the_width_without_colour(command: str, tmp_path: P
 def test_file_names_with_brackets_survive(tmp_path: Path, target: str) -> None:
     tensors = draft_tensors() | {"layers.0.[red]odd[/red].weight": Array("F32", (8,))}
     draft = write_draft(tmp_path / "draft[bold]", tensors=tensors)
-    result = run("inspect", str(draft))
+    result = run("inspect", str(draft), "--tensors")
     assert str(draft) in result.stdout
     assert "layers.0.[red]odd[/red].weight" in result.stdout
     assert f"{draft}: layers.0.[red]odd[/red].weight" in run("check", "--target", target, "--draft", str(draft)).stdout
@@ -173,19 +176,42 @@ def test_adapters_lists_name_origin_and_architectures() -> None:
 # inspect
 
 
-def test_inspect_shows_format_ids_flags_and_every_tensor(draft: str) -> None:
-    table = run("inspect", draft).stdout
-    assert "speculators_version 0.5.0" in table
-    assert "[0, 2, 5]" in table
+def test_inspect_says_on_one_screen_what_a_draft_is(tmp_path: Path) -> None:
+    config = speculators_config(fc_norm=True, norm_before_residual=True, embed_requires_grad=True)
+    norms = {f"fc_norm.{state}.weight": Array("F32", (HIDDEN,)) for state in range(3)}
+    draft = write_draft(tmp_path / "draft", config, draft_tensors() | norms)
+    lines = rows(run("inspect", str(draft)))
+    assert len(lines) <= 24
+    table = " ".join(" ".join(lines).split())
+    for words in (
+        "format speculators 0.5.0",
+        "because config nested in transformer_layer_config; speculators_model_type eagle3",
+        "ids [0, 2, 5]: embedding, output of layer 1, output of layer 4",
+        "1 decoder layer; hidden 8, MLP 16, 2 heads (1 for keys and values)",
+        "fc [8, 24]",
+        "8 of 32 target tokens; maps: d2t [8] and t2d [32], d2t holds offsets",
+        "norm_before_residual: the first layer's residual is the normed state",
+        "fc_norm: a norm for each state before fc",
+        "base 10000.0, no scaling, 64 positions",
+        "stock SGLang refuses to start: it knows no Eagle3DraftModel",
+    ):
+        assert words in table, words
+
+
+def test_inspect_lists_every_tensor_on_request(draft: str) -> None:
+    assert "self_attn.q_proj" not in run("inspect", draft).stdout
+    table = run("inspect", draft, "--tensors").stdout
     assert all(name in table for name in draft_tensors())
 
 
 def test_inspect_says_what_the_ids_mean_on_a_target(tmp_path: Path, target: str) -> None:
     draft = str(write_draft(tmp_path / "draft", sglang_config([-1, 3, 4])))
-    assert "boundaries" not in data(run("inspect", draft, "--json"))["layer_ids"][0]["meaning"]
+    assert "--target says which" in data(run("inspect", draft, "--json"))["layer_ids"][0]["meaning"]
     meaning = data(run("inspect", draft, "--target", target, "--json"))["layer_ids"][0]["meaning"]
-    assert "[0, 4, 5]" in meaning
-    assert "embedding" in meaning
+    assert "ids [-1, 3, 4]: embedding, output of layer 3, output of layer 4 (of 8 layers)" in meaning
+    table = " ".join(run("inspect", draft, "--target", target).stdout.split())
+    assert "target LlamaForCausalLM, 8 layers, hidden 8, 32 tokens; adapter llama" in table
+    assert "its class reads ids as the output of layer id (k = id + 1)" in table
 
 
 def test_inspect_refuses_an_adapter_that_does_not_own_the_target(tmp_path: Path, draft: str) -> None:

@@ -151,6 +151,8 @@ class CaptureSite:
     capture_flags: tuple[str, ...] = ("",)
     #: Object whose forward receives the captured states (SGLang's LogitsProcessor).
     logits_processor: str = "logits_processor"
+    #: The body's attribute that holds the final norm, where boundary N is injected.
+    final_norm: str = "norm"
 
 
 @attrs.frozen(kw_only=True)
@@ -167,6 +169,14 @@ class CaptureLayers:
     #: First SGLang version in which boundary 0 is among them: before 0.5.22 most classes add a residual that layer 0
     #: has not got yet, and fail in the first request.
     embedding_since: tuple[int, int, int] = (0, 5, 22)
+    #: Boundaries that this package captures itself where the class does not: 0 at the first layer's input, N at the
+    #: final norm. There are no others.
+    injected: tuple[int, ...] = ()
+
+    def is_native(self, boundary: int, version: tuple[int, int, int] | None) -> bool:
+        """Whether the class delivers ``boundary`` by itself in a version of SGLang (None: not known, so the newest)."""
+        late = boundary == 0 and version is not None and version < self.embedding_since
+        return boundary in self.native and not late
 
 
 @attrs.frozen(kw_only=True)

@@ -9,7 +9,7 @@ from eagle3_adapters.boundaries import Ids
 from eagle3_adapters.planning import config_checks
 from eagle3_adapters.planning import math as math_checks
 from eagle3_adapters.planning.engine_config import engine_config
-from eagle3_adapters.planning.ids import listed_boundaries, states_of, tell_order
+from eagle3_adapters.planning.ids import injected_of, listed_boundaries, states_of, tell_order
 from eagle3_adapters.planning.routes import canonical_draft, routes_of, unfilled_parameters
 from eagle3_adapters.planning.tensors import tensors_complete
 from eagle3_adapters.planning.vocabulary import head_rows_of, read_map
@@ -103,6 +103,7 @@ def plan_wiring(
         draft_path=draft.path,
         draft_class=draft_class.name,
         boundaries=ascending,
+        injected=injected_of(ascending, capture, engine),
         column_order=order,
         state_width=target.hidden_size,
         routes=routes,

@@ -173,6 +173,44 @@ def residual_stream(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return batch.snapshot(hidden, bound["forward_batch"])
 
 
+def before_norm(args: tuple[Any, ...]) -> Any:
+    """The residual stream that enters the final norm, by that call's arguments: [tokens, hidden], a tensor of its own.
+
+    0.5.17 to 0.5.23: called by position with the last layer's output, reduced over ranks, and the residual to add.
+    """
+    hidden, residual = args[0], args[1] if len(args) > 1 else None
+    return hidden.clone() if residual is None else hidden + residual
+
+
+def normed_stream(args: tuple[Any, ...], output: Any) -> Any:
+    """The same stream as the final norm itself summed it up, from what it returned: borrowed storage.
+
+    0.5.17 to 0.5.23: (normed, updated residual), or the normed state alone where nothing was to be added.
+    """
+    return output[1] if isinstance(output, tuple) else args[0]
+
+
+def with_states(output: Any, first: Any, last: Any) -> Any:
+    """What a body returned, with one more state before and after those that it captured; None stands for none.
+
+    0.5.17 to 0.5.23: ``hidden`` where the body captured nothing, else ``(hidden, states)`` with one packed tensor
+    [tokens, K*hidden] (DeepSeek's classes) or a list of K. The states are of that kind again.
+    """
+    hidden, states = output if isinstance(output, tuple) else (output, [])
+    if isinstance(states, list):
+        # A clone, since a list keeps what it is given and the norm's storage is borrowed.
+        added = [[state] if state is not None else [] for state in (first, None if last is None else last.clone())]
+        return hidden, type(states)([*added[0], *states, *added[1]])
+    torch = importlib.import_module("torch")
+    return hidden, torch.cat([state for state in (first, states, last) if state is not None], dim=-1)
+
+
+def is_idle(body: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Of a call of a body's forward: whether the batch only keeps other ranks company. The norm is skipped then."""
+    batch = inspect.signature(type(body).forward).bind(body, *args, **kwargs).arguments["forward_batch"]
+    return bool(batch.forward_mode.is_idle())
+
+
 def captured_states(processor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What a target hands to its LogitsProcessor as captured states: a tensor [tokens, K*hidden], a list, or None."""
     bound = inspect.signature(processor.forward).bind(*args, **kwargs).arguments

@@ -34,7 +34,7 @@ from support.checkpoints import (
     write_safetensors,
     write_target,
 )
-from support.plugin_rules import architecture, registry
+from support.plugin_rules import INJECTED, architecture, registry
 
 from eagle3_adapters import draft_classes, pair, vocab
 from eagle3_adapters.boundaries import DEEPSEEK_RULE, GPT_OSS_RULE, OUTPUT_OF_LAYER
@@ -702,6 +702,14 @@ ROWS = (
     ),
     row("the last boundary", "boundary-unreachable", E, ids(2, 4, 8), ids(2, 4, 7), "ids"),
     row(
+        "the last boundary, which is injected",
+        "boundary-unreachable",
+        I,
+        then(target(architectures=[architecture(OUTPUT_OF_LAYER.name + INJECTED)]), ids(2, 4, 8)),
+        then(target(architectures=[architecture(OUTPUT_OF_LAYER.name + INJECTED)]), ids(2, 4, 7)),
+        "ids",
+    ),
+    row(
         "ids that older SGLang read otherwise",
         "layer-ids-reading",
         W,
@@ -1089,6 +1097,31 @@ def test_the_embedding_is_refused_where_sglangs_class_fails_on_it(engine: str, b
     planning = Pair.correct(base).plan(engine)
     assert (planning.plan is not None) is possible
     assert [finding.code for finding in planning.errors] == ([] if possible else ["boundary-unreachable"])
+
+
+@pytest.mark.parametrize(
+    ("engine", "listed", "injected"),
+    [
+        ("0.5.17", (0, 2, 8), (0, 8)),
+        ("0.5.21", (0, 2, 5), (0,)),
+        ("0.5.22", (0, 2, 5), ()),
+        ("0.5.23", (8, 0, 2), (8,)),
+        ("none", (0, 2, 8), (8,)),
+    ],
+)
+def test_what_a_class_does_not_capture_is_injected_and_told(
+    engine: str, listed: tuple[int, ...], injected: tuple[int, ...]
+) -> None:
+    p = Pair.correct(SPECULATORS)
+    then(target(architectures=[architecture(OUTPUT_OF_LAYER.name + INJECTED)]), asked(boundaries=listed))(p)
+    planning = p.plan(engine)
+    assert planning.plan is not None, planning.errors
+    made = planning.plan
+    assert (made.boundaries, made.injected) == (tuple(sorted(listed)), injected)
+    assert made.native == tuple(k for k in made.boundaries if k not in injected)
+    told = [str(list(injected)) in finding.found for finding in planning.findings if "unreachable" in finding.code]
+    assert told == ([True] if injected else [])
+    assert (f"{list(injected)} injected" in made.summary()) is bool(injected)
 
 
 # One cause is told once.

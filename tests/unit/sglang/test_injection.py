@@ -1,0 +1,229 @@
+"""Whatever a body captures by itself, with an injection it returns exactly the planned states, ascending."""
+
+from __future__ import annotations
+
+import inspect
+from types import SimpleNamespace
+from typing import Any
+
+import attrs
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support.plans import tiny_plan
+from torch import nn
+
+from eagle3_adapters.errors import WiringRefusedError
+from eagle3_adapters.sglang import compat
+from eagle3_adapters.sglang.capture import Observer, TargetCapture
+from eagle3_adapters.sglang.injection import Injection
+from eagle3_adapters.values import CaptureSite, EmbedCapture
+from eagle3_adapters.wiring import WiringPlan
+
+WIDTH, TOKENS = 3, 4
+SITE = CaptureSite(body="model")
+
+
+class Layer(nn.Module):
+    """Adds one to the stream, in SGLang's two halves."""
+
+    def forward(
+        self, positions: Any, hidden_states: torch.Tensor, forward_batch: Any, residual: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        residual = hidden_states if residual is None else hidden_states + residual
+        return torch.ones_like(residual), residual
+
+
+class Norm(nn.Module):
+    """Sums up in place, as the fused kernel does."""
+
+    def forward(self, hidden: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        residual += hidden
+        return torch.full_like(hidden, 99.0), residual
+
+
+class Body(nn.Module):
+    """The loop of SGLang's classes: a list of states, or one packed tensor whose count is checked."""
+
+    def __init__(self, num_layers: int, *, packed: bool) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Layer() for _ in range(num_layers))
+        self.norm = Norm()
+        self.layers_to_capture: list[int] = []
+        self.packed = packed
+
+    def forward(self, input_ids: torch.Tensor, positions: Any, forward_batch: Any, input_embeds: Any = None) -> Any:
+        hidden = torch.zeros(len(input_ids), WIDTH)
+        residual: torch.Tensor | None = None
+        states = []
+        for position, layer in enumerate(self.layers):
+            if position in self.layers_to_capture:
+                states.append(hidden.clone() if residual is None else hidden + residual)
+            hidden, residual = layer(positions, hidden, forward_batch, residual)
+        if not forward_batch.forward_mode.is_idle():
+            hidden, _ = self.norm(hidden, residual)
+        if not states:
+            return hidden
+        if not self.packed:
+            return hidden, states
+        assert len(states) == len(self.layers_to_capture), "the packer counts"
+        return hidden, torch.cat(states, dim=-1)
+
+
+class Processor(nn.Module):
+    """SGLang's signature, as far as it matters."""
+
+    def forward(self, hidden_states: torch.Tensor, aux_hidden_states: Any = None) -> torch.Tensor:
+        return hidden_states
+
+
+class Target(nn.Module):
+    def __init__(self, num_layers: int = 5, *, packed: bool = False) -> None:
+        super().__init__()
+        self.model = Body(num_layers, packed=packed)
+        self.capture_aux_hidden_states = False
+        self.logits_processor = Processor()
+        self.error = 0.0
+
+    def forward(self, tokens: int = TOKENS) -> None:
+        batch = SimpleNamespace(forward_mode=SimpleNamespace(is_idle=lambda: False))
+        hidden, states = self.model(torch.zeros(tokens), None, batch)
+        self.logits_processor(hidden, [state + self.error for state in states])
+
+    def states(self, tokens: int = TOKENS, *, idle: bool = False) -> list[int]:
+        """What boundary each captured chunk is: layer k adds one, so the stream before it is k."""
+        batch = SimpleNamespace(forward_mode=SimpleNamespace(is_idle=lambda: idle))
+        hidden, states = self.model(torch.zeros(tokens), None, batch)
+        assert hidden.shape == (tokens, WIDTH)
+        chunks = torch.split(states, WIDTH, dim=-1) if isinstance(states, torch.Tensor) else states
+        assert all(chunk.shape == (tokens, WIDTH) for chunk in chunks)
+        return [int(chunk.unique().item()) if tokens else -1 for chunk in chunks]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> WiringPlan:
+    return tiny_plan(tmp_path_factory.mktemp("pair"))
+
+
+def planned(base: WiringPlan, num_layers: int, boundaries: tuple[int, ...], injected: tuple[int, ...]) -> WiringPlan:
+    return attrs.evolve(
+        base,
+        num_layers=num_layers,
+        boundaries=boundaries,
+        injected=tuple(k for k in boundaries if k in injected),
+        state_width=WIDTH,
+        target_architecture="Target",
+        capture=SITE,
+        embed=EmbedCapture(module="model.embed_tokens", merged=True),
+    )
+
+
+@given(st.data())
+def test_every_set_of_boundaries_arrives_whole_and_ascending_and_is_switched_while_it_runs(
+    base: WiringPlan, data: st.DataObject
+) -> None:
+    num_layers, packed = data.draw(st.integers(1, 9)), data.draw(st.booleans())
+    # 0.5.22 on: N alone; before, in the Llama classes, 0 as well.
+    injected = data.draw(st.sampled_from([(num_layers,), (0, num_layers)]))
+    target = Target(num_layers, packed=packed)
+    capture = TargetCapture(planned(base, num_layers, (0,), injected))
+    sets = st.sets(st.integers(0, num_layers), min_size=1, max_size=num_layers + 1)
+    for chosen in data.draw(st.lists(sets, min_size=1, max_size=4)):
+        boundaries = tuple(sorted(chosen))
+        capture.assign(target, planned(base, num_layers, boundaries, injected))
+        assert target.states() == list(boundaries)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_states_are_of_the_kind_that_the_class_returns(base: WiringPlan, packed: bool) -> None:  # noqa: FBT001 - a parameter
+    target = Target(packed=packed)
+    TargetCapture(base).assign(target, planned(base, 5, (0, 2, 5), (0, 5)))
+    batch = SimpleNamespace(forward_mode=SimpleNamespace(is_idle=lambda: False))
+    _, states = target.model(torch.zeros(TOKENS), None, batch)
+    assert isinstance(states, torch.Tensor if packed else list)
+
+
+def test_an_injected_state_is_no_view_of_what_the_target_goes_on_with(base: WiringPlan) -> None:
+    """The norm's storage is borrowed: a kernel of the next layer stack may write there."""
+    target = Target()
+    TargetCapture(base).assign(target, planned(base, 5, (5,), (5,)))
+    streams: list[torch.Tensor] = []
+    target.model.norm.register_forward_hook(lambda norm, args, output: streams.append(output[1]))
+    batch = SimpleNamespace(forward_mode=SimpleNamespace(is_idle=lambda: False))
+    _, states = target.model(torch.zeros(TOKENS), None, batch)
+    streams[0].fill_(7.0)
+    assert states[0].eq(5.0).all()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_idle_batch_ends_before_the_norm_and_has_as_many_states(base: WiringPlan, packed: bool) -> None:  # noqa: FBT001 - a parameter
+    target = Target(packed=packed)
+    TargetCapture(base).assign(target, planned(base, 5, (0, 2, 5), (5,)))
+    assert len(target.states(tokens=0, idle=True)) == 3
+    assert target.states() == [0, 2, 5]
+
+
+def test_a_batch_with_tokens_that_passes_the_norm_by_is_refused(base: WiringPlan) -> None:
+    target = Target()
+    TargetCapture(base).assign(target, planned(base, 5, (2, 5), (5,)))
+    target.model.norm = Norm()
+    with pytest.raises(WiringRefusedError, match="capture-mismatch"):
+        target.states()
+
+
+def test_sglang_reads_the_signature_of_the_class_s_own_forward(base: WiringPlan) -> None:
+    target = Target()
+    own = inspect.signature(target.model.forward)
+    TargetCapture(base).assign(target, planned(base, 5, (2, 5), (5,)))
+    assert inspect.signature(target.model.forward) == own
+
+
+def test_without_injected_boundaries_the_target_is_left_as_its_class_made_it(base: WiringPlan) -> None:
+    target = Target()
+    capture = TargetCapture(base)
+    capture.assign(target, planned(base, 5, (0, 5), (0, 5)))
+    capture.assign(target, planned(base, 5, (2, 4), (0, 5)))
+    assert target.states() == [2, 4]
+    assert "forward" not in vars(target.model)
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in target.modules())
+
+
+def test_a_forward_that_somebody_else_had_replaced_is_put_back(base: WiringPlan) -> None:
+    target = Target()
+    theirs = target.model.forward
+    target.model.forward = theirs  # type: ignore[method-assign]  # as SGLang does around a graph replay
+    injection = Injection(target, SITE, first=False, last=True)
+    injection.remove()
+    assert vars(target.model)["forward"] is theirs
+
+
+def test_a_place_that_is_missing_is_named_and_leaves_no_hook() -> None:
+    target = Target()
+    with pytest.raises(AttributeError, match="ln_f"):
+        Injection(target, CaptureSite(body="model", final_norm="ln_f"), first=True, last=True)
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in target.modules())
+
+
+def test_the_final_norm_s_input_is_a_snapshot_with_the_residual_added() -> None:
+    hidden = torch.ones(2, WIDTH)
+    alone, added = compat.before_norm((hidden,)), compat.before_norm((hidden, 2 * hidden))
+    hidden.fill_(9.0)
+    assert alone.eq(1.0).all()
+    assert added.eq(3.0).all()
+    assert compat.normed_stream((hidden,), torch.zeros(1)) is hidden
+
+
+def test_the_first_prompt_proves_the_last_boundary_by_a_snapshot_of_its_own(base: WiringPlan) -> None:
+    plan, target = planned(base, 5, (0, 2, 5), (0, 5)), Target()
+    TargetCapture(plan).assign(target, plan)
+    with Observer(target, plan) as observer:
+        target()
+    assert observer.complete
+    observer.verify()
+    target.error = 1.0
+    with Observer(target, attrs.evolve(plan, boundaries=(5,), injected=(5,))) as observer:
+        TargetCapture(plan).assign(Target(), plan)
+        target()
+    with pytest.raises(WiringRefusedError, match="capture-mismatch"):
+        observer.verify()

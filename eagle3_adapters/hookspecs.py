@@ -50,7 +50,8 @@ def embed_capture(target: TargetModel) -> EmbedCapture:  # type: ignore[empty-bo
 def weight_key_map(draft: DraftModel) -> KeyMap | None:
     """Canonical tensor names -> the names that SGLang's draft class loads. Asked once a plan, with the canonical draft.
 
-    None hands the question on to the core, which answers for SGLang's LlamaForCausalLMEagle3.
+    None hands the question on to the core, which answers for SGLang's LlamaForCausalLMEagle3 and
+    Eagle3DeepseekV2ForCausalLM.
     Example: ``return KeyMap("my draft class", (Rename("fc.weight", "model.fc.weight"), ...))``.
     """
 

@@ -54,8 +54,10 @@ class DraftModel:
     Canonical names (hooks see only these): ``fc.weight``, ``layers.{layer}.{input_layernorm,hidden_norm,
     post_attention_layernorm}.weight``, ``layers.{layer}.self_attn.{q,k,v,o}_proj.weight``,
     ``layers.{layer}.mlp.{gate,up,down}_proj.weight``, ``norm.weight``, ``lm_head.weight``, ``embed_tokens.weight``,
-    ``d2t``, ``t2d``, and where trained ``fc_norm.{state}.weight``, ``input_norm.weight``. A canonical config is flat
-    and uses the field names of Hugging Face's LlamaConfig plus ``draft_vocab_size``.
+    ``d2t``, ``t2d``, and where trained ``fc_norm.{state}.weight``, ``input_norm.weight``. Latent attention has
+    ``self_attn.{q_a_proj,q_a_layernorm,q_b_proj,kv_a_proj_with_mqa,kv_a_layernorm,kv_b_proj}.weight`` in place of q, k
+    and v. A canonical config is flat and uses the field names of Hugging Face's LlamaConfig (DeepseekV3Config for
+    latent attention) plus ``draft_vocab_size``.
     """
 
     path: Path

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from eagle3_adapters.boundaries import Ids
+from eagle3_adapters.draft_classes import DraftClass
 from eagle3_adapters.errors import ConventionError
 from eagle3_adapters.values import CaptureLayers, DraftMath, DraftModel, TargetModel
 
@@ -29,17 +30,19 @@ def engine_config(
     num_layers: int,
     head_rows: int | None,
     math: DraftMath,
-    draft_class: str,
+    draft_class: DraftClass,
 ) -> dict[str, Any]:
     """config.json for SGLang's draft class. The ids in it only size buffers: the capture itself is assigned."""
     try:
         ids = capture.id_rule.to_ids(boundaries, target.num_layers)
     except ConventionError:
         ids = boundaries
-    config = {key: value for key, value in draft.config.items() if key not in _DECIDED}
+    # Latent attention has no single width of a head, and transformers would read one as another number.
+    decided = (*_DECIDED, "head_dim") if draft_class.fields else _DECIDED
+    config = {key: value for key, value in draft.config.items() if key not in decided}
     return config | {
-        "architectures": [draft_class],
-        "model_type": "llama",
+        "architectures": [draft_class.name],
+        "model_type": draft_class.model_type,
         "num_hidden_layers": num_layers,
         "num_aux_hidden_states": len(boundaries),
         "eagle_config": {

@@ -57,6 +57,7 @@ SEAMS = (
 #: Draft class -> its weight loader.
 DRAFT_LOADERS = {
     "LlamaForCausalLMEagle3": "sglang.srt.models.llama_eagle3.LlamaForCausalLMEagle3.load_weights",
+    "Eagle3DeepseekV2ForCausalLM": "sglang.srt.models.kimi_k25_eagle3.Eagle3DeepseekV2ForCausalLM.load_weights",
 }
 #: Hooked wherever the package is installed; all run once at start.
 PARENT_SEAMS = ("flags", "request", "resolve")

@@ -236,8 +236,10 @@ LATENT = then(
     tensor("layers.0.self_attn.q_b_proj.weight", HEADS * HEAD_DIM, 4),
     tensor("layers.0.self_attn.kv_a_proj_with_mqa.weight", 6, 2 * HIDDEN),
     tensor("layers.0.self_attn.kv_a_layernorm.weight", 4),
-    tensor("layers.0.self_attn.kv_b_proj.weight", HEADS * HEAD_DIM, 4),
+    tensor("layers.0.self_attn.kv_b_proj.weight", HEADS * (2 + HEAD_DIM), 4),
+    layer(q_lora_rank=4, kv_lora_rank=4, qk_nope_head_dim=2, qk_rope_head_dim=2, v_head_dim=HEAD_DIM),
 )
+OTHER_CLASS = "the tensors of another class: faults of ordinary heads cannot be planted beside it"
 AS_MANY_KV_HEADS = then(
     layer(num_key_value_heads=HEADS),
     *(tensor(f"layers.0.self_attn.{part}_proj.weight", HEADS * HEAD_DIM, 2 * HIDDEN) for part in "kv"),
@@ -615,12 +617,52 @@ ROWS = (
         "input norm",
     ),
     row(
-        "latent attention",
-        "draft-architecture",
+        "latent queries without latent keys",
+        "weight-missing",
         E,
+        then(LATENT, without("layers.0.self_attn.kv_a_proj_with_mqa.weight")),
         LATENT,
+        hides=OTHER_CLASS,
+    ),
+    row(
+        "latent keys without latent queries",
+        "weight-missing",
+        E,
+        then(LATENT, without("layers.0.self_attn.q_a_proj.weight")),
+        LATENT,
+        hides=OTHER_CLASS,
+    ),
+    row(
+        "latent attention of unknown sizes",
+        "config-unreadable",
+        E,
+        then(LATENT, layer(q_lora_rank=None)),
+        LATENT,
+        hides=OTHER_CLASS,
+    ),
+    row(
+        "two layers of latent attention",
+        "draft-depth",
+        E,
+        then(LATENT, tensor("layers.1.hidden_norm.weight", HIDDEN)),
+        SECOND_LAYER,
+        hides=OTHER_CLASS,
+    ),
+    row(
+        "a norm before fc that the class for latent attention lacks",
+        "norm-before-fc",
+        E,
+        then(LATENT, INPUT_NORM, top(norm_before_fc=True)),
+        then(LATENT, FC_NORMS, top(fc_norm=True)),
+        hides=OTHER_CLASS,
+    ),
+    row(
+        "ordinary heads beside latent queries",
+        "weight-unmapped",
+        E,
+        then(LATENT, tensor("layers.0.self_attn.q_proj.weight", HEADS * HEAD_DIM, 2 * HIDDEN)),
         AS_MANY_KV_HEADS,
-        hides="no class is there whose parameters could be compared",
+        hides=OTHER_CLASS,
     ),
     row(
         "a trained embedding",
@@ -938,8 +980,9 @@ def told(module: ModuleType) -> Iterator[tuple[str, Severity]]:
 def test_every_code_that_planning_emits_has_a_row() -> None:
     emitted = {code for module in (*PLANNING, vocab) for code in slugs(module)}
     # Built from a flag's name where a draft class does not honour it.
-    honoured = attrs.asdict(draft_classes.LLAMA_CLASS.math)
-    emitted |= {flag.replace("_", "-") for flag in planned_math._UNSERVED if not honoured[flag]}
+    for served in (draft_classes.LLAMA, draft_classes.LATENT):
+        honoured = attrs.asdict(served.math)
+        emitted |= {flag.replace("_", "-") for flag in planned_math._UNSERVED if not honoured[flag]}
     assert emitted - {row.code for row in ROWS} == set()
     assert "vocab-map-mask" in emitted  # the collection itself works
     assert "norm-before-residual" in emitted
@@ -958,6 +1001,22 @@ def planned(p: Pair) -> WiringPlan:
     planning = p.plan()
     assert planning.plan is not None, planning.errors
     return planning.plan
+
+
+@pytest.mark.parametrize("base", [SGLANG, SPECULATORS])
+def test_latent_attention_is_served_by_its_own_class_under_the_names_that_it_loads(base: str) -> None:
+    """Its loader adds ``model.`` itself and fuses the two projections to latents, which must both arrive."""
+    p = Pair.correct(base)
+    then(LATENT, FC_NORMS, top(fc_norm=True), layer(head_dim=HEAD_DIM))(p)
+    made = planned(p)
+    assert made.draft_class == "Eagle3DeepseekV2ForCausalLM"
+    assert {route.source: route.target for route in made.routes} == {
+        name: None if name == "t2d" else name for name in p.tensors
+    }
+    assert (made.config["architectures"], made.config["model_type"]) == ([made.draft_class], "deepseek_v3")
+    assert made.config["q_lora_rank"] == 4
+    assert "head_dim" not in made.config
+    assert [unfilled.parameter for unfilled in made.unfilled] == ["model.embed_tokens.weight"]
 
 
 @pytest.mark.parametrize("base", [SGLANG, SPECULATORS])

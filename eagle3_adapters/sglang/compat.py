@@ -191,19 +191,28 @@ def normed_stream(args: tuple[Any, ...], output: Any) -> Any:
     return output[1] if isinstance(output, tuple) else args[0]
 
 
-def with_states(output: Any, first: Any, last: Any) -> Any:
+def layer_input(layer: Any) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
+    """How to take ``hidden_states`` from a call of a decoder layer. At layer 0 that is the stream: it has no residual.
+
+    0.5.17 to 0.5.23. What is returned looks nothing up, so that torch.compile can trace it.
+    """
+    place = list(inspect.signature(layer.forward).parameters).index("hidden_states")
+    return lambda args, kwargs: args[place] if len(args) > place else kwargs["hidden_states"]
+
+
+def with_states(output: Any, first: Any, last: Any, cat: Callable[..., Any]) -> Any:
     """What a body returned, with one more state before and after those that it captured; None stands for none.
 
     0.5.17 to 0.5.23: ``hidden`` where the body captured nothing, else ``(hidden, states)`` with one packed tensor
-    [tokens, K*hidden] (DeepSeek's classes) or a list of K. The states are of that kind again.
+    [tokens, K*hidden] (DeepSeek's classes) or a list of K. The states are of that kind again. ``cat``: torch.cat.
     """
     hidden, states = output if isinstance(output, tuple) else (output, [])
     if isinstance(states, list):
+        before = [] if first is None else [first]
         # A clone, since a list keeps what it is given and the norm's storage is borrowed.
-        added = [[state] if state is not None else [] for state in (first, None if last is None else last.clone())]
-        return hidden, type(states)([*added[0], *states, *added[1]])
-    torch = importlib.import_module("torch")
-    return hidden, torch.cat([state for state in (first, states, last) if state is not None], dim=-1)
+        after = [] if last is None else [last.clone()]
+        return hidden, type(states)([*before, *states, *after])
+    return hidden, cat([state for state in (first, states, last) if state is not None], dim=-1)
 
 
 def is_idle(body: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -1,20 +1,19 @@
 """Owns the capture of boundaries that a target's class does not deliver: 0 at the first layer, N at the final norm.
 
 What is captured joins the states that the body returns, inside the body's own forward. So it travels as SGLang's other
-states do: a CUDA graph records it, a replay refreshes it, and no Python runs then.
+states do: a CUDA graph records it, a replay refreshes it and runs no Python, torch.compile traces it in one piece.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from eagle3_adapters.sglang import compat
 from eagle3_adapters.sglang.refuse import refused
 from eagle3_adapters.values import CaptureSite
-
-if TYPE_CHECKING:
-    import torch
 
 
 class Injection:
@@ -27,6 +26,7 @@ class Injection:
         #: Of the forward that is running.
         self._states: dict[str, torch.Tensor] = {}
         layers, norm = compat.at(self._body, site.layers), compat.at(self._body, site.final_norm)
+        self._input = compat.layer_input(layers[0])
         self._handles: list[Any] = []
         if first:
             self._handles.append(layers[0].register_forward_pre_hook(self._before_layers, with_kwargs=True))
@@ -45,7 +45,8 @@ class Injection:
             self._body.forward = self._replaced
 
     def _before_layers(self, layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._states["first"] = compat.residual_stream(layer, args, kwargs)
+        # A clone: the layer makes this very tensor its residual, and kernels add to that in place.
+        self._states["first"] = self._input(args, kwargs).clone()
 
     def _after_norm(self, norm: Any, args: tuple[Any, ...], output: Any) -> None:
         self._states["last"] = compat.normed_stream(args, output)
@@ -59,7 +60,7 @@ class Injection:
             first, last = self._states.pop("first", None), self._states.pop("last", None)
             if self._last and last is None:
                 last = self._without_norm(output, args, kwargs)
-            return compat.with_states(output, first, last)
+            return compat.with_states(output, first, last, torch.cat)
 
         return forward
 

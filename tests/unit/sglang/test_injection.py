@@ -172,6 +172,24 @@ def test_a_batch_with_tokens_that_passes_the_norm_by_is_refused(base: WiringPlan
         target.states()
 
 
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("boundaries", [(0, 2, 5), (5,), (0, 5)])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
+def test_torch_compile_traces_it_in_one_piece(base: WiringPlan, packed: bool, boundaries: tuple[int, ...]) -> None:  # noqa: FBT001 - a parameter
+    """SGLang compiles the body whole for prompts in graphs; a break in the graph ends its start."""
+    target = Target(packed=packed)
+    TargetCapture(base).assign(target, planned(base, 5, boundaries, (0, 5)))
+    # What was compiled for another target of this process is not guarded against hooks of this one.
+    torch.compiler.reset()
+    compiled = torch.compile(target.model.forward, fullgraph=True, backend="eager")
+    batch = SimpleNamespace(forward_mode=SimpleNamespace(is_idle=bool))
+    for tokens in (TOKENS, 2 * TOKENS):
+        _, states = compiled(torch.zeros(tokens), None, batch)
+        joined = states if isinstance(states, torch.Tensor) else torch.cat(states, dim=-1)
+        chunks = torch.split(joined, WIDTH, dim=-1)
+        assert all(bool(chunk.eq(k).all()) for chunk, k in zip(chunks, boundaries, strict=True))
+
+
 def test_sglang_reads_the_signature_of_the_class_s_own_forward(base: WiringPlan) -> None:
     target = Target()
     own = inspect.signature(target.model.forward)

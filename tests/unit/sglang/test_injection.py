@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from types import SimpleNamespace
-from typing import Any
 
 import attrs
 import pytest
@@ -12,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.plans import tiny_plan
-from torch import nn
+from support.toy_target import TOKENS, WIDTH, Norm, Target
 
 from eagle3_adapters.errors import WiringRefusedError
 from eagle3_adapters.sglang import compat
@@ -21,84 +20,7 @@ from eagle3_adapters.sglang.injection import Injection
 from eagle3_adapters.values import CaptureSite, EmbedCapture
 from eagle3_adapters.wiring import WiringPlan
 
-WIDTH, TOKENS = 3, 4
 SITE = CaptureSite(body="model")
-
-
-class Layer(nn.Module):
-    """Adds one to the stream, in SGLang's two halves."""
-
-    def forward(
-        self, positions: Any, hidden_states: torch.Tensor, forward_batch: Any, residual: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        residual = hidden_states if residual is None else hidden_states + residual
-        return torch.ones_like(residual), residual
-
-
-class Norm(nn.Module):
-    """Sums up in place, as the fused kernel does."""
-
-    def forward(self, hidden: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        residual += hidden
-        return torch.full_like(hidden, 99.0), residual
-
-
-class Body(nn.Module):
-    """The loop of SGLang's classes: a list of states, or one packed tensor whose count is checked."""
-
-    def __init__(self, num_layers: int, *, packed: bool) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(Layer() for _ in range(num_layers))
-        self.norm = Norm()
-        self.layers_to_capture: list[int] = []
-        self.packed = packed
-
-    def forward(self, input_ids: torch.Tensor, positions: Any, forward_batch: Any, input_embeds: Any = None) -> Any:
-        hidden = torch.zeros(len(input_ids), WIDTH)
-        residual: torch.Tensor | None = None
-        states = []
-        for position, layer in enumerate(self.layers):
-            if position in self.layers_to_capture:
-                states.append(hidden.clone() if residual is None else hidden + residual)
-            hidden, residual = layer(positions, hidden, forward_batch, residual)
-        if not forward_batch.forward_mode.is_idle():
-            hidden, _ = self.norm(hidden, residual)
-        if not states:
-            return hidden
-        if not self.packed:
-            return hidden, states
-        assert len(states) == len(self.layers_to_capture), "the packer counts"
-        return hidden, torch.cat(states, dim=-1)
-
-
-class Processor(nn.Module):
-    """SGLang's signature, as far as it matters."""
-
-    def forward(self, hidden_states: torch.Tensor, aux_hidden_states: Any = None) -> torch.Tensor:
-        return hidden_states
-
-
-class Target(nn.Module):
-    def __init__(self, num_layers: int = 5, *, packed: bool = False) -> None:
-        super().__init__()
-        self.model = Body(num_layers, packed=packed)
-        self.capture_aux_hidden_states = False
-        self.logits_processor = Processor()
-        self.error = 0.0
-
-    def forward(self, tokens: int = TOKENS) -> None:
-        batch = SimpleNamespace(forward_mode=SimpleNamespace(is_idle=lambda: False))
-        hidden, states = self.model(torch.zeros(tokens), None, batch)
-        self.logits_processor(hidden, [state + self.error for state in states])
-
-    def states(self, tokens: int = TOKENS, *, idle: bool = False) -> list[int]:
-        """What boundary each captured chunk is: layer k adds one, so the stream before it is k."""
-        batch = SimpleNamespace(forward_mode=SimpleNamespace(is_idle=lambda: idle))
-        hidden, states = self.model(torch.zeros(tokens), None, batch)
-        assert hidden.shape == (tokens, WIDTH)
-        chunks = torch.split(states, WIDTH, dim=-1) if isinstance(states, torch.Tensor) else states
-        assert all(chunk.shape == (tokens, WIDTH) for chunk in chunks)
-        return [int(chunk.unique().item()) if tokens else -1 for chunk in chunks]
 
 
 @pytest.fixture(scope="module")

@@ -9,17 +9,24 @@ from typing import Any
 
 import attrs
 import torch
-import transformers
 
 States = list[torch.Tensor]
 
 
 class Reference:
-    """A target in float32: ``states(tokens)`` is [boundary 0, …, boundary N], each [tokens, hidden]."""
+    """A target in float32: ``states(tokens)`` is [boundary 0, …, boundary N], each [tokens, hidden], on the CPU."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, device: str = "cpu") -> None:
+        # Late, for those who only compare: it takes seconds, and its SWIG types warn while they are made.
+        import transformers  # noqa: PLC0415
+
         transformers.utils.logging.disable_progress_bar()
-        self._model = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
+        model = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+        if hasattr(model, "set_experts_implementation"):
+            # The other ways to run experts want types or kernels of their own.
+            model.set_experts_implementation("eager")
+        self._model = model.eval().to(device)
+        self._device = device
         self._seen: States = []
         body = self._model.model
         # What enters each layer, and what enters the final norm: the stream itself, before any norm.
@@ -27,19 +34,19 @@ class Reference:
             place.register_forward_pre_hook(self._look, with_kwargs=True)
 
     def _look(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._seen.append((args[0] if args else kwargs["hidden_states"])[0].clone())
+        self._seen.append((args[0] if args else kwargs["hidden_states"])[0].cpu())
 
     def states(self, tokens: Sequence[int]) -> States:
         """The stream before each layer and before the final norm."""
         self._seen.clear()
         with torch.no_grad():
-            self._model(torch.tensor([list(tokens)]))
-        return list(self._seen)
+            self._model(torch.tensor([list(tokens)], device=self._device))
+        return [state.clone() for state in self._seen]
 
     def next_tokens(self, tokens: Sequence[int]) -> list[tuple[int, float]]:
         """After each token the likeliest next one, and by how much its logit leads."""
         with torch.no_grad():
-            best = self._model(torch.tensor([list(tokens)])).logits[0].topk(2)
+            best = self._model(torch.tensor([list(tokens)], device=self._device)).logits[0].topk(2)
         return [(int(ids[0]), float(logits[0] - logits[1])) for ids, logits in zip(*best[::-1], strict=True)]
 
 

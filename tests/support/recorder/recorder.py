@@ -39,7 +39,7 @@ def watch() -> None:
 
     def after_account(self: draft.DraftLoader, model: Any, seen: set[str]) -> None:
         account(self, model, seen)
-        torch.save(model.model.fc.weight.data.clone(), recorder.output / "fc.pt")
+        torch.save(model.model.fc.weight.data.cpu().clone(), recorder.output / "fc.pt")
 
     capture.TargetCapture.after_configure = after_configure  # type: ignore[method-assign]  # a test's own look
     draft.DraftLoader._account = after_account  # type: ignore[method-assign]  # as above
@@ -53,34 +53,43 @@ class Recorder:
         self.plan = plan
         self.output = output
         self.capture: capture.TargetCapture | None = None
+        # Empty where graphs are replayed: they deliver what was assigned when they were recorded.
         self._sets: Iterator[list[int]] = itertools.cycle(json.loads(os.environ["RECORDER_SETS"]))
         self._count = itertools.count()
         #: What the class captures by itself, of the target's boundaries.
         self._injected = plan.injected
 
     def around_forward(self, original: Callable[..., Any], runner: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
-        if runner.is_draft_worker or self.capture is None or not len(batch.input_ids):
+        # Warming up serves no request.
+        if runner.is_draft_worker or self.capture is None or not batch.rids or not len(batch.input_ids):
             return original(runner, batch, *args, **kwargs)
-        for boundaries in (tuple(next(self._sets)), self.plan.boundaries):
+        other = next(self._sets, None)
+        if other is None:
+            output = original(runner, batch, *args, **kwargs)
+            self._write(self.plan.boundaries, batch, output)
+            return output
+        for boundaries in (tuple(other), self.plan.boundaries):
             injected = tuple(k for k in boundaries if k in self._injected)
             plan = attrs.evolve(self.plan, boundaries=boundaries, injected=injected)
             self.capture.assign(runner.model, plan)
             output = original(runner, batch, *args, **kwargs)
-            self._write(boundaries, batch, output.logits_output.hidden_states)
+            self._write(boundaries, batch, output)
         return output
 
-    def _write(self, boundaries: tuple[int, ...], batch: Any, states: torch.Tensor) -> None:
+    def _write(self, boundaries: tuple[int, ...], batch: Any, output: Any) -> None:
+        states: torch.Tensor = output.logits_output.hidden_states
         rows, requests = len(batch.input_ids), list(batch.rids)
         prompt = batch.forward_mode.is_extend_without_speculative()
         lengths = list(batch.extend_seq_lens_cpu) if prompt else [rows // len(requests)] * len(requests)
         assert sum(lengths) == rows == len(states), (lengths, rows, len(states))
         record = {
             "prompt": prompt,
+            "graph": bool(output.can_run_graph),
             "boundaries": boundaries,
             "requests": requests,
             "lengths": lengths,
             "positions": batch.positions.tolist(),
             "tokens": batch.input_ids.tolist(),
-            "states": states.float().clone(),
+            "states": states.float().cpu().clone(),
         }
         torch.save(record, self.output / f"{next(self._count):05d}.pt")

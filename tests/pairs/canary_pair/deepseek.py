@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -91,7 +92,8 @@ class DenseExperts(nn.Module):
 def build() -> PreTrainedModel:
     """A freshly initialised target in float32 on the CPU."""
     torch.manual_seed(SEED)
-    model = DeepseekV3ForCausalLM(DeepseekV3Config(**CONFIG)).float()
+    # A copy: transformers adds to the rotary settings that it is given.
+    model = DeepseekV3ForCausalLM(DeepseekV3Config(**copy.deepcopy(CONFIG))).float()
     for layer in _sparse_layers(model):
         layer.mlp.experts = DenseExperts(layer.mlp.experts)
     return model

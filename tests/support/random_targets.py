@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 Tensors = dict[str, torch.Tensor]
 LLAMA, DEEPSEEK, KIMI = "LlamaForCausalLM", "DeepseekV3ForCausalLM", "KimiK25ForConditionalGeneration"
@@ -257,6 +257,13 @@ def write_target(directory: Path, architecture: str, **changes: Any) -> Path:
     config = kimi_config(text)
     wrapped = {f"language_model.{name}": tensor for name, tensor in tensors.items()}
     return write(directory, config, wrapped | _vision_tensors(config))
+
+
+def wrapped_as_kimi(target: Path, directory: Path) -> Path:
+    """A Kimi target around the weights of a DeepSeek-V3 checkpoint, with a vision tower that was never trained."""
+    config = kimi_config(json.loads((target / "config.json").read_text(encoding="utf-8")))
+    text = {f"language_model.{name}": tensor for name, tensor in load_file(target / "model.safetensors").items()}
+    return write(directory, config, text | _vision_tensors(config))
 
 
 def write_draft(

@@ -121,6 +121,18 @@ def _read_ids(reading: FormatReading, target: TargetModel, capture: CaptureLayer
         for candidate in candidates[1:]
         if set(candidate[1]) != set(declared) and nameable(candidate[1], target)
     ]
+    if others and any(not 0 <= k <= target.num_layers for k in declared):
+        meaning, meant = others[0][0].meaning, others[0][1]
+        report.error(
+            "layer-ids-out-of-range",
+            reading.ids_where,
+            f"boundaries in 0..{target.num_layers} {candidates[0][0].meaning}",
+            f"{list(declared)}",
+            why="SGLang's class captures fewer states than the draft reads and dies in the first request",
+            remedy=f"if the ids mean {meaning}, that is {describe_all(meant, target.num_layers)}: "
+            f"--eagle3-boundaries {','.join(map(str, meant))}",
+        )
+        return None
     if others:
         lines = [
             f"{list(k)} = {describe_all(k, target.num_layers)} ({candidate.meaning}): "

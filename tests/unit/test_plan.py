@@ -761,6 +761,15 @@ ROWS = (
         bases=ONE,
     ),
     row(
+        "an embedding that the class's own rule takes for a state before it",
+        "layer-ids-out-of-range",
+        E,
+        then(target(architectures=[architecture(DEEPSEEK_RULE.name)]), ids(0, 3, 5)),
+        then(target(architectures=[architecture(DEEPSEEK_RULE.name)]), ids(1, 4, 6)),
+        "ids",
+        bases=ONE,
+    ),
+    row(
         "ids of speculators 0.4",
         "format-ambiguous",
         E,
@@ -1181,6 +1190,18 @@ def test_what_a_class_does_not_capture_is_injected_and_told(
     told = [str(list(injected)) in finding.found for finding in planning.findings if "unreachable" in finding.code]
     assert told == ([True] if injected else [])
     assert (f"{list(injected)} injected" in made.summary()) is bool(injected)
+
+
+def test_ids_that_only_the_older_rule_can_name_are_refused_with_the_option_that_serves_them() -> None:
+    """The Kimi case: -1 for the embedding. The class takes it as it is and captures two states of three."""
+    p = Pair.correct(SGLANG)
+    then(target(architectures=[architecture(DEEPSEEK_RULE.name)]), ids(0, 3, 5))(p)
+    (finding,) = p.plan().errors
+    assert finding.code == "layer-ids-out-of-range"
+    assert "embedding, output of layer 2, output of layer 4" in finding.remedy
+    assert finding.remedy.endswith("--eagle3-boundaries 0,3,5")
+    p.boundaries = (0, 3, 5)
+    assert planned(p).boundaries == (0, 3, 5)
 
 
 # One cause is told once.

@@ -81,15 +81,17 @@ class Recorder:
         rows, requests = len(batch.input_ids), list(batch.rids)
         prompt = batch.forward_mode.is_extend_without_speculative()
         lengths = list(batch.extend_seq_lens_cpu) if prompt else [rows // len(requests)] * len(requests)
-        assert sum(lengths) == rows == len(states), (lengths, rows, len(states))
+        # A graph's output may be padded behind.
+        rows = sum(lengths)
+        assert rows <= min(len(batch.input_ids), len(states)), (lengths, len(batch.input_ids), len(states))
         record = {
             "prompt": prompt,
             "graph": bool(output.can_run_graph),
             "boundaries": boundaries,
             "requests": requests,
             "lengths": lengths,
-            "positions": batch.positions.tolist(),
-            "tokens": batch.input_ids.tolist(),
-            "states": states.float().cpu().clone(),
+            "positions": batch.positions[:rows].tolist(),
+            "tokens": batch.input_ids[:rows].tolist(),
+            "states": states[:rows].float().cpu().clone(),
         }
         torch.save(record, self.output / f"{next(self._count):05d}.pt")

@@ -23,6 +23,8 @@ LLAMA_LAYER = (
     "mlp.up_proj.weight",
     "mlp.down_proj.weight",
 )
+#: Of these, what latent attention replaces.
+HEADS = tuple(f"self_attn.{part}_proj.weight" for part in "qkv")
 #: Latent attention in place of q/k/v (ModelOpt's and TorchSpec's Kimi drafts).
 MLA_LAYER = tuple(
     f"self_attn.{part}.weight"
@@ -35,6 +37,8 @@ MLA_LAYER = tuple(
         "kv_b_proj",
     )
 )
+#: Of these, the two projections to latents, one of which says that the attention is latent.
+DOWN = ("self_attn.q_a_proj.weight", "self_attn.kv_a_proj_with_mqa.weight")
 #: Trained by some, with a flag; SGLang's stock classes have no parameter for most of them.
 EXTRA_LAYER = (
     "self_attn.q_norm.weight",

@@ -18,8 +18,8 @@ hookimpl = pluggy.HookimplMarker("eagle3_adapters")
 
 @hookimpl
 def weight_key_map(draft: DraftModel) -> KeyMap | None:
-    """Names of LlamaForCausalLMEagle3."""
-    return None if draft_classes.class_of(draft) is None else draft_classes.llama_key_map(draft)
+    """Names of LlamaForCausalLMEagle3 or, for latent attention, of Eagle3DeepseekV2ForCausalLM."""
+    return draft_classes.key_map(draft)
 
 
 @hookimpl

@@ -23,7 +23,8 @@ def capture_layers(target: TargetModel) -> CaptureLayers:  # type: ignore[empty-
     """Where the decoder stack hangs in the SGLang class and which boundaries it delivers. Asked once a plan.
 
     ``native`` counts boundaries, 0..N: the Llama classes deliver ``range(0, N)``, because they capture at the input of
-    a layer and nothing follows the last one. None is not an answer.
+    a layer and nothing follows the last one. ``injected`` names what the package captures in their place: 0 at the
+    first layer's input, N at the final norm, nothing else. None is not an answer.
 
     Example::
 
@@ -32,7 +33,7 @@ def capture_layers(target: TargetModel) -> CaptureLayers:  # type: ignore[empty-
             n = target.num_layers
             site = CaptureSite(body="model")
             return CaptureLayers(
-                site=site, id_rule=OUTPUT_OF_LAYER, default=default_boundaries(n), native=range(n)
+                site=site, id_rule=OUTPUT_OF_LAYER, default=default_boundaries(n), native=range(n), injected=(n,)
             )
     """
 
@@ -49,7 +50,8 @@ def embed_capture(target: TargetModel) -> EmbedCapture:  # type: ignore[empty-bo
 def weight_key_map(draft: DraftModel) -> KeyMap | None:
     """Canonical tensor names -> the names that SGLang's draft class loads. Asked once a plan, with the canonical draft.
 
-    None hands the question on to the core, which answers for SGLang's LlamaForCausalLMEagle3.
+    None hands the question on to the core, which answers for SGLang's LlamaForCausalLMEagle3 and
+    Eagle3DeepseekV2ForCausalLM.
     Example: ``return KeyMap("my draft class", (Rename("fc.weight", "model.fc.weight"), ...))``.
     """
 

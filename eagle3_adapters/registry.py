@@ -37,8 +37,10 @@ KNOWN_WHEELS: Mapping[str, str] = {
     "MistralForCausalLM": "eagle3-adapters-llama",
     "Phi3ForCausalLM": "eagle3-adapters-llama",
     "DeepseekV2ForCausalLM": "eagle3-adapters-deepseek",
-    "DeepseekV3ForCausalLM": "eagle3-adapters-deepseek",
     "DeepseekV32ForCausalLM": "eagle3-adapters-deepseek",
+    "DeepseekV3ForCausalLM": "eagle3-adapters-deepseek",
+    "GlmMoeDsaForCausalLM": "eagle3-adapters-deepseek",
+    "MistralLarge3ForCausalLM": "eagle3-adapters-deepseek",
     "KimiK25ForConditionalGeneration": "eagle3-adapters-kimi",
 }
 
@@ -69,7 +71,11 @@ class Adapter:
 
     def capture_layers(self, target: TargetModel) -> CaptureLayers:
         """See :func:`eagle3_adapters.hookspecs.capture_layers`."""
-        return self._answer("capture_layers", CaptureLayers, target=target)
+        answer = self._answer("capture_layers", CaptureLayers, target=target)
+        astray = sorted(set(answer.injected) - {0, target.num_layers})
+        if astray:
+            raise broken(self.registration, f"capture_layers injects {astray}; only 0 and N can be injected")
+        return answer
 
     def embed_capture(self, target: TargetModel) -> EmbedCapture:
         """See :func:`eagle3_adapters.hookspecs.embed_capture`."""

@@ -55,8 +55,10 @@ class DraftModel:
     Canonical names (hooks see only these): ``fc.weight``, ``layers.{layer}.{input_layernorm,hidden_norm,
     post_attention_layernorm}.weight``, ``layers.{layer}.self_attn.{q,k,v,o}_proj.weight``,
     ``layers.{layer}.mlp.{gate,up,down}_proj.weight``, ``norm.weight``, ``lm_head.weight``, ``embed_tokens.weight``,
-    ``d2t``, ``t2d``, and where trained ``fc_norm.{state}.weight``, ``input_norm.weight``. A canonical config is flat
-    and uses the field names of Hugging Face's LlamaConfig plus ``draft_vocab_size``.
+    ``d2t``, ``t2d``, and where trained ``fc_norm.{state}.weight``, ``input_norm.weight``. Latent attention has
+    ``self_attn.{q_a_proj,q_a_layernorm,q_b_proj,kv_a_proj_with_mqa,kv_a_layernorm,kv_b_proj}.weight`` in place of q, k
+    and v. A canonical config is flat and uses the field names of Hugging Face's LlamaConfig (DeepseekV3Config for
+    latent attention) plus ``draft_vocab_size``.
     """
 
     path: Path
@@ -209,6 +211,8 @@ class CaptureSite:
     capture_flags: tuple[str, ...] = ("",)
     #: Object whose forward receives the captured states (SGLang's LogitsProcessor).
     logits_processor: str = "logits_processor"
+    #: The body's attribute that holds the final norm, where boundary N is injected.
+    final_norm: str = "norm"
 
 
 @attrs.frozen(kw_only=True)
@@ -225,6 +229,14 @@ class CaptureLayers:
     #: First SGLang version in which boundary 0 is among them: before 0.5.22 most classes add a residual that layer 0
     #: has not got yet, and fail in the first request.
     embedding_since: tuple[int, int, int] = (0, 5, 22)
+    #: Boundaries that this package captures itself where the class does not: 0 at the first layer's input, N at the
+    #: final norm. There are no others.
+    injected: tuple[int, ...] = ()
+
+    def is_native(self, boundary: int, version: tuple[int, int, int] | None) -> bool:
+        """Whether the class delivers ``boundary`` by itself in a version of SGLang (None: not known, so the newest)."""
+        late = boundary == 0 and version is not None and version < self.embedding_since
+        return boundary in self.native and not late
 
 
 @attrs.frozen(kw_only=True)

@@ -61,6 +61,8 @@ class WiringPlan:
     draft_class: str
     #: Captured boundaries, ascending: the order in which SGLang concatenates them.
     boundaries: Ids
+    #: Those of them that the target's class does not capture and this package does: 0, N, both or none.
+    injected: Ids
     #: Chunk p of what SGLang concatenates belongs to column block ``column_order[p]`` of the trained ``fc``.
     column_order: Ids
     #: Width of one state: the target's hidden size.
@@ -81,6 +83,11 @@ class WiringPlan:
         """Whether the trained ``fc`` expects another order than SGLang's."""
         return is_reordered(self.column_order)
 
+    @property
+    def native(self) -> Ids:
+        """The boundaries that go into the class's own list."""
+        return tuple(boundary for boundary in self.boundaries if boundary not in self.injected)
+
     def summary(self) -> str:
         """One line that says what was wired."""
         vocabulary = (
@@ -90,9 +97,10 @@ class WiringPlan:
         )
         loaded = sum(route.target is not None for route in self.routes)
         order = f", fc columns reordered {list(self.column_order)}" if self.permuted else ""
+        injected = f", {list(self.injected)} injected" if self.injected else ""
         return (
             f"{self.adapter} x {self.format} -> {self.draft_class}: boundaries {list(self.boundaries)} = "
-            f"{describe_all(self.boundaries, self.num_layers)}{order}; {loaded} tensors loaded, "
+            f"{describe_all(self.boundaries, self.num_layers)}{injected}{order}; {loaded} tensors loaded, "
             f"{len(self.routes) - loaded} dropped with a reason; vocabulary {vocabulary}"
         )
 

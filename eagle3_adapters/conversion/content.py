@@ -55,7 +55,8 @@ def understand(reading: FormatReading, beside: Beside, report: Report) -> Unders
     report.extend(reading.findings)
     named = canonical_draft(reading, report)
     draft = named.draft
-    if not config_checks.config_complete(draft, report):
+    draft_class = draft_classes.class_of(draft)
+    if not config_checks.config_complete(draft, draft_class.fields, report):
         return None
     listed = boundaries_of(reading, beside, report)
     _states_match(draft, listed, reading, report)
@@ -75,7 +76,7 @@ def understand(reading: FormatReading, beside: Beside, report: Report) -> Unders
         tensors=frozenset(draft.tensors),
         states=_states(draft),
         depth=depth_of(draft.tensors),
-        latent=draft_classes.is_latent(draft),
+        latent=draft_class is draft_classes.LATENT,
         embedding_trained=reading.embedding_trained,
     )
     identity = vocabulary is not None and list(vocabulary.target_ids) == list(range(vocabulary.target_vocab_size))

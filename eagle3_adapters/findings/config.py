@@ -25,14 +25,15 @@ ENTRIES = (
     Explanation(
         code="draft-depth",
         title="num_hidden_layers differs from the layers that are there",
-        severity="fixed",
+        severity="fixed / E",
         meaning="SGLang builds as many layers as the config says and leaves those without tensors at random values. "
-        "The plan takes the number from the tensors.",
+        "The plan takes the number from the tensors. SGLang's class for drafts with latent attention holds one layer; "
+        "such a draft of several is refused.",
         writers=(
             "NeMo Automodel: config cloned from the target, depth kept",
             "yuhuili's Vicuna-13B head (40 layers declared, one present)",
         ),
-        fix='Nothing to do; to mend the file too:\n    "num_hidden_layers": 1',
+        fix='Where it was corrected nothing is needed; to mend the file too:\n    "num_hidden_layers": 1',
         example='{"num_hidden_layers": 40}\nlayers.0.* only',
     ),
     Explanation(

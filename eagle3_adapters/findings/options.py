@@ -41,11 +41,11 @@ ENTRIES = (
     ),
     Explanation(
         code="parallelism",
-        title="Pipeline parallelism or Ray: the capture is incomplete",
+        title="Pipelines, overlapped batches or Ray: incomplete capture",
         severity="E",
-        meaning="States of earlier pipeline stages never reach the draft, and Ray's actors load no plugins, so the "
-        "wiring would be absent there.",
-        fix="Split by tensors instead, and without Ray:\n    --tp-size 2",
+        meaning="States of earlier pipeline stages never reach the draft, SGLang captures nothing in layers that it "
+        "runs as two overlapping batches, and Ray's actors load no plugins, so the wiring would be absent there.",
+        fix="Split by tensors instead, with batches in one piece and without Ray:\n    --tp-size 2",
         example="--pp-size 2 --eagle3-adapter auto",
     ),
     Explanation(

@@ -39,7 +39,7 @@ def why_not_eagle3(shapes: Mapping[str, tuple[int, ...]]) -> str:
     """Why tensors (name -> shape) are no EAGLE-3 head; empty where they are one.
 
     An EAGLE-3 head has an ``fc`` that maps n states of the target to its hidden size, and a first layer whose query
-    projection (``q_proj``, or ``q_a_proj`` with latent attention) reads twice the hidden size.
+    projection (``q_proj``, or the two projections to latents) reads twice the hidden size.
     """
     parallel = next((name for name in shapes if _ends(name, "mask_hidden")), None)
     if parallel is not None:
@@ -48,7 +48,7 @@ def why_not_eagle3(shapes: Mapping[str, tuple[int, ...]]) -> str:
     queries = {
         name: shape
         for name, shape in shapes.items()
-        if _ends(name, "self_attn.q_proj.weight") or _ends(name, "self_attn.q_a_proj.weight")
+        if any(_ends(name, f"self_attn.{part}.weight") for part in ("q_proj", "q_a_proj", "kv_a_proj_with_mqa"))
     }
     if not joins:
         return "no fc.weight"

@@ -17,8 +17,16 @@ from eagle3_adapters.formats.names import Names
 from eagle3_adapters.values import Config, DraftModel, MapTensors
 
 _BASE = 10000.0
-#: Keys that speculators' research code wrote into the same kind of file; it trained on other states.
-_OTHERS = ("eagle3", "target_vocab_size")
+#: Keys that speculators' research code wrote into the same kind of file, which trained on other states, and Granite's
+#: multipliers, which change what a layer computes.
+_OTHERS = (
+    "eagle3",
+    "target_vocab_size",
+    "attention_multiplier",
+    "embedding_multiplier",
+    "logits_scaling",
+    "residual_multiplier",
+)
 
 
 class SafeAILabFormat(FlatDialect):

@@ -9,14 +9,12 @@ from eagle3_adapters.report import Report
 from eagle3_adapters.values import Config, DraftModel, TargetModel
 
 _REQUIRED = ("hidden_size", "num_attention_heads", "intermediate_size", "vocab_size", "rms_norm_eps")
-#: What Hugging Face's LlamaConfig says where a config says nothing.
-_DEFAULT_CONTEXT = 2048
 
 
-def config_complete(draft: DraftModel, report: Report) -> bool:
-    """Every number that the draft class is built from is there: no default is invented."""
+def config_complete(draft: DraftModel, fields: tuple[str, ...], report: Report) -> bool:
+    """Every number that the draft class is built from is there (``fields``: its own ones): no default is invented."""
     complete = True
-    for key in _REQUIRED:
+    for key in (*_REQUIRED, *fields):
         value = draft.config.get(key)
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
             report.error(
@@ -152,10 +150,13 @@ def respelled_rope(draft: DraftModel, report: Report) -> Config:
     return config
 
 
-def context(target: TargetModel, draft: DraftModel, served: int | None, report: Report) -> None:
-    """The draft's positions reach as far as the context that is served (``served``, else the target's)."""
+def context(target: TargetModel, draft: DraftModel, served: int | None, default: int, report: Report) -> None:
+    """The draft's positions reach as far as the context that is served (``served``, else the target's).
+
+    ``default``: what transformers says where the draft's config says nothing.
+    """
     limit = served or target.text.get("max_position_embeddings")
-    own = draft.config.get("max_position_embeddings", _DEFAULT_CONTEXT)
+    own = draft.config.get("max_position_embeddings", default)
     if isinstance(limit, int) and isinstance(own, int) and own < limit:
         report.warning(
             "context-short",

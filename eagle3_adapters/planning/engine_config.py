@@ -6,6 +6,7 @@ from typing import Any
 
 from eagle3_adapters import canonical
 from eagle3_adapters.boundaries import Ids
+from eagle3_adapters.draft_classes import DraftClass
 from eagle3_adapters.errors import ConventionError
 from eagle3_adapters.values import CaptureLayers, DraftMath, DraftModel, TargetModel
 
@@ -30,17 +31,19 @@ def engine_config(
     num_layers: int,
     head_rows: int | None,
     math: DraftMath,
-    draft_class: str,
+    draft_class: DraftClass,
 ) -> dict[str, Any]:
     """config.json for SGLang's draft class. The ids in it only size buffers: the capture itself is assigned."""
     try:
         ids = capture.id_rule.to_ids(boundaries, target.num_layers)
     except ConventionError:
         ids = boundaries
-    config = {key: value for key, value in draft.config.items() if key not in (*_DECIDED, *canonical.ABOUT)}
+    # Latent attention has no single width of a head, and transformers would read one as another number.
+    gone = {*_DECIDED, *canonical.ABOUT, *(["head_dim"] if draft_class.fields else [])}
+    config = {key: value for key, value in draft.config.items() if key not in gone}
     return config | {
-        "architectures": [draft_class],
-        "model_type": "llama",
+        "architectures": [draft_class.name],
+        "model_type": draft_class.model_type,
         "num_hidden_layers": num_layers,
         "num_aux_hidden_states": len(boundaries),
         "eagle_config": {

@@ -64,8 +64,8 @@ def listed_boundaries(
         if resolved is None:
             return None
         listed = ordered(reading, resolved, target.num_layers, report)
-    boundaries_possible(listed, where, target, capture, report, default=default)
-    _embedding_possible(listed, where, target, capture, engine, report)
+    boundaries_possible(listed, where, target, report, default=default)
+    _deliverable(listed, where, target, capture, engine, report)
     if states is not None and states != len(listed):
         report.error(
             "aux-count",
@@ -141,6 +141,18 @@ def read_ids(reading: FormatReading, target: TargetModel, capture: CaptureLayers
         for candidate in candidates[1:]
         if set(candidate[1]) != set(declared) and nameable(candidate[1], target)
     ]
+    if others and any(not 0 <= k <= target.num_layers for k in declared):
+        meaning, meant = others[0][0].meaning, others[0][1]
+        report.error(
+            "layer-ids-out-of-range",
+            reading.ids_where,
+            f"boundaries in 0..{target.num_layers} {candidates[0][0].meaning}",
+            f"{list(declared)}",
+            why="SGLang's class captures fewer states than the draft reads and dies in the first request",
+            remedy=f"if the ids mean {meaning}, that is {describe_all(meant, target.num_layers)}: "
+            f"--eagle3-boundaries {_spell(meant)}",
+        )
+        return None
     if others:
         lines = [
             f"{list(k)} = {describe_all(k, target.num_layers)} ({candidate.meaning}): --eagle3-boundaries {_spell(k)}"
@@ -178,32 +190,13 @@ def tell_order(order: Ids, where: str, listed: Ids, report: Report) -> None:
         )
 
 
-def _embedding_possible(
-    boundaries: Ids, where: str, target: TargetModel, capture: CaptureLayers, engine: str, report: Report
-) -> None:
-    """Boundary 0 in a version whose class cannot deliver it."""
-    version, since = version_numbers(engine), capture.embedding_since
-    if 0 in boundaries and version is not None and version < since:
-        first = ".".join(map(str, since))
-        report.error(
-            "boundary-unreachable",
-            where,
-            f"boundaries from 1 on, which {target.architecture} delivers in SGLang {engine}",
-            "0, the embedding",
-            why="the class adds a residual that does not exist before the first layer, and fails in the first request",
-            remedy=f"pip install 'sglang>={first}'",
-        )
-
-
 def nameable(boundaries: Ids, target: TargetModel) -> bool:
     """Whether every boundary exists in the target and none stands twice."""
     return len(set(boundaries)) == len(boundaries) and all(0 <= k <= target.num_layers for k in boundaries)
 
 
-def boundaries_possible(
-    boundaries: Ids, where: str, target: TargetModel, capture: CaptureLayers, report: Report, *, default: bool
-) -> None:
-    """Within 0..N, distinct, and deliverable by the class."""
+def boundaries_possible(boundaries: Ids, where: str, target: TargetModel, report: Report, *, default: bool) -> None:
+    """Within 0..N and distinct."""
     n = target.num_layers
     outside = [k for k in boundaries if not 0 <= k <= n]
     if outside:
@@ -215,8 +208,7 @@ def boundaries_possible(
             why="no such state exists in this target",
             remedy="check that the draft was trained for this target, or name boundaries: --eagle3-boundaries K,K,K",
         )
-        return
-    if len(set(boundaries)) != len(boundaries):
+    elif len(set(boundaries)) != len(boundaries):
         report.error(
             "layer-ids-degenerate" if default else "layer-ids-duplicate",
             where,
@@ -225,13 +217,52 @@ def boundaries_possible(
             why="SGLang captures a boundary once, so fc would read too few states",
             remedy="name boundaries: --eagle3-boundaries K,K,K",
         )
-    unreachable = sorted({k for k in boundaries if k not in capture.native})
-    if unreachable:
+
+
+def injected_of(boundaries: Ids, capture: CaptureLayers, engine: str) -> Ids:
+    """Those that the class does not deliver by itself in this version of SGLang."""
+    version = version_numbers(engine)
+    return tuple(k for k in boundaries if not capture.is_native(k, version))
+
+
+def _deliverable(
+    boundaries: Ids, where: str, target: TargetModel, capture: CaptureLayers, engine: str, report: Report
+) -> None:
+    """Every boundary of the target is captured by its class or by this package."""
+    n, version = target.num_layers, version_numbers(engine)
+    if any(not 0 <= k <= n for k in boundaries):
+        return  # told
+    native = [k for k in range(n + 1) if capture.is_native(k, version)]
+    delivers = f"{target.architecture} delivers in SGLang {engine}"
+    absent = injected_of(tuple(sorted(set(boundaries))), capture, engine)
+    injected = [k for k in absent if k in capture.injected]
+    if injected:
+        report.info(
+            "boundary-unreachable",
+            where,
+            f"boundaries in {_span(native)}, which {delivers} by itself",
+            f"{injected} = {describe_all(injected, n)}; captured by this package",
+        )
+    unreachable = [k for k in absent if k not in capture.injected]
+    if unreachable == [0] and 0 in capture.native:
         report.error(
             "boundary-unreachable",
             where,
-            f"boundaries in {capture.native.start}..{capture.native.stop - 1}, which {target.architecture} can deliver",
+            f"boundaries from 1 on, which {delivers}",
+            "0, the embedding",
+            why="the class adds a residual that does not exist before the first layer, and fails in the first request",
+            remedy=f"pip install 'sglang>={'.'.join(map(str, capture.embedding_since))}'",
+        )
+    elif unreachable:
+        report.error(
+            "boundary-unreachable",
+            where,
+            f"boundaries in {_span(native)}, which {delivers}",
             describe_all(unreachable, n),
             why="the class never captures it and says nothing",
             remedy="train the draft on other states; no injected capture exists for this class yet",
         )
+
+
+def _span(native: list[int]) -> str:
+    return f"{native[0]}..{native[-1]}" if native else "none"

@@ -9,7 +9,7 @@ from eagle3_adapters.boundaries import Ids
 from eagle3_adapters.planning import config_checks
 from eagle3_adapters.planning import math as math_checks
 from eagle3_adapters.planning.engine_config import engine_config
-from eagle3_adapters.planning.ids import listed_boundaries, states_of, tell_order
+from eagle3_adapters.planning.ids import injected_of, listed_boundaries, states_of, tell_order
 from eagle3_adapters.planning.routes import canonical_draft, routes_of, unfilled_parameters
 from eagle3_adapters.planning.tensors import tensors_complete
 from eagle3_adapters.planning.vocabulary import head_rows_of, read_map
@@ -43,11 +43,12 @@ def plan_wiring(
     named = canonical_draft(reading, report)
     draft = named.draft
     reading = attrs.evolve(reading, draft=draft)
-    if not config_checks.config_complete(draft, report):
+    draft_class = draft_classes.class_of(draft)
+    if not config_checks.config_complete(draft, draft_class.fields, report):
         return Planning(findings=report.findings, plan=None)
     draft = attrs.evolve(draft, config=config_checks.sizes(target, draft, report))
     config_checks.rope(target, draft.config, draft.config_file, report)
-    config_checks.context(target, draft, context_length, report)
+    config_checks.context(target, draft, context_length, draft_class.positions, report)
     config_checks.window(draft, report)
     draft = attrs.evolve(draft, config=config_checks.respelled_rope(draft, report))
     config, method = config_checks.quantization(draft, report)
@@ -55,16 +56,6 @@ def plan_wiring(
     told = math_checks.extra_tensors(draft, report) | math_checks.plain_weights(draft, method, report)
     math_checks.biases_declared(draft, report)
     math = math_checks.flags_match_tensors(reading, report)
-    draft_class = draft_classes.class_of(draft)
-    if draft_class is None:
-        report.error(
-            "draft-architecture",
-            str(draft.path),
-            "a Llama-shaped draft",
-            "latent (MLA) attention",
-            remedy="not served by this version",
-        )
-        return Planning(findings=report.findings, plan=None)
     math_checks.math_served(attrs.evolve(reading, math=math), draft_class.math, report)
     math_checks.states_used(draft, report)
     math_checks.norm_output_meaning(reading, report)
@@ -76,9 +67,14 @@ def plan_wiring(
     vocabulary, encoding = read_map(draft, adapter.vocab_map, report)
     draft = attrs.evolve(draft, vocab_encoding=encoding)
     head_rows = head_rows_of(draft, vocabulary, target, report)
-    num_layers = _depth(draft, target, report)
-    shapes = draft_classes.llama_shapes(
-        draft.config, num_layers=num_layers, states=states or len(listed or ()) or 1, math=math, head_rows=head_rows
+    num_layers = _depth(draft, target, draft_class, report)
+    shapes = draft_classes.shapes(
+        draft_class,
+        draft.config,
+        num_layers=num_layers,
+        states=states or len(listed or ()) or 1,
+        math=math,
+        head_rows=head_rows,
     )
     if not joined:
         shapes = {name: shape for name, shape in shapes.items() if name != "fc.weight"}
@@ -103,6 +99,7 @@ def plan_wiring(
         draft_path=draft.path,
         draft_class=draft_class.name,
         boundaries=ascending,
+        injected=injected_of(ascending, capture, engine),
         column_order=order,
         state_width=target.hidden_size,
         routes=routes,
@@ -113,12 +110,12 @@ def plan_wiring(
         math=math,
         capture=capture.site,
         embed=adapter.embed_capture(target),
-        config=engine_config(draft, target, capture, ascending, num_layers, head_rows, math, draft_class.name),
+        config=engine_config(draft, target, capture, ascending, num_layers, head_rows, math, draft_class),
     )
     return Planning(findings=report.findings, plan=None if report.failed() else plan)
 
 
-def _depth(draft: DraftModel, target: TargetModel, report: Report) -> int:
+def _depth(draft: DraftModel, target: TargetModel, served: draft_classes.DraftClass, report: Report) -> int:
     """Layers present; the config is corrected to them."""
     layers = sorted({int(name.split(".")[1]) for name in draft.tensors if name.startswith("layers.")})
     depth = len(layers) or 1
@@ -138,6 +135,15 @@ def _depth(draft: DraftModel, target: TargetModel, report: Report) -> int:
             f"{depth} layers, as many as the target has",
             why="every draft token would cost as much as a target token",
             remedy="--speculative-draft-model-path DRAFT",
+        )
+    elif served.depth is not None and depth > served.depth:
+        report.error(
+            "draft-depth",
+            f"{draft.path}: layers.{served.depth}",
+            f"{served.depth} layer(s), which SGLang's {served.name} has",
+            f"{depth} layers",
+            why="the class refuses the others, and with latent attention there is no other class",
+            remedy="this draft cannot be served with its training-time math yet",
         )
     declared = draft.config.get("num_hidden_layers")
     if declared != depth:

@@ -1,18 +1,29 @@
-"""A plain PyTorch EAGLE-3 draft: Llama-shaped decoder layers over the concatenated states of a target.
+"""A plain PyTorch EAGLE-3 draft: decoder layers over the concatenated states of a target.
 
 It is written to be read and to be compared with: no fused kernel, one code path for training and for evaluation, and
 parameter names equal to the canonical names of an EAGLE-3 checkpoint. The forward follows SGLang's
-``LlamaForCausalLMEagle3``; for ``norm_before_residual``, speculators' ``Eagle3DraftModel``; for ``double_norm``,
-ModelOpt's ``EagleModule`` from 0.41 on.
+``LlamaForCausalLMEagle3`` and, for latent attention, its ``Eagle3DeepseekV2ForCausalLM``; for ``norm_before_residual``
+speculators' ``Eagle3DraftModel``; for ``double_norm`` ModelOpt's ``EagleModule`` from 0.41 on.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from eagle3_adapters.reference.layers import GatedMLP, RMSNorm, Rotary, UnrolledAttention
+from eagle3_adapters.reference.layers import (
+    GatedMLP,
+    LatentSizes,
+    RMSNorm,
+    Rotary,
+    UnrolledAttention,
+    UnrolledLatentAttention,
+    YarnRotary,
+)
 from eagle3_adapters.values import DraftMath
 
 
@@ -30,6 +41,7 @@ class DraftLayer(nn.Module):
         head_dim: int,
         rms_norm_eps: float,
         math: DraftMath,
+        latent: LatentSizes | None,
     ) -> None:
         super().__init__()
         self.math = math
@@ -38,13 +50,20 @@ class DraftLayer(nn.Module):
             self.input_layernorm = RMSNorm(hidden_size, rms_norm_eps)
         self.hidden_norm = RMSNorm(hidden_size, rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(hidden_size, rms_norm_eps)
-        self.self_attn = UnrolledAttention(
-            input_size=2 * hidden_size if first else hidden_size,
-            hidden_size=hidden_size,
-            num_heads=num_heads,
-            num_kv_heads=num_kv_heads,
-            head_dim=head_dim,
-        )
+        reads = 2 * hidden_size if first else hidden_size
+        self.self_attn: nn.Module
+        if latent is None:
+            self.self_attn = UnrolledAttention(
+                input_size=reads,
+                hidden_size=hidden_size,
+                num_heads=num_heads,
+                num_kv_heads=num_kv_heads,
+                head_dim=head_dim,
+            )
+        else:
+            self.self_attn = UnrolledLatentAttention(
+                input_size=reads, hidden_size=hidden_size, num_heads=num_heads, eps=rms_norm_eps, sizes=latent
+            )
         self.mlp = GatedMLP(hidden_size, intermediate_size)
 
     def forward(self, embedded: Tensor, hidden: Tensor, rotary: Rotary, cache: list[tuple[Tensor, Tensor]]) -> Tensor:
@@ -66,6 +85,9 @@ class ReferenceDraft(nn.Module):
     ``states`` boundaries of a target of width ``target_hidden_size`` are concatenated (in the order in which ``fc`` was
     trained on them) and mapped to ``hidden_size``. ``draft_vocab_size`` rows of ``lm_head`` stand for as many of the
     target's ``vocab_size`` ids. The embedding is the target's and is passed to each call.
+
+    ``latent``: latent attention of these widths, its rotary embedding in pairs and scaled by ``rope_scaling`` (YaRN, or
+    None). Without it ordinary heads and plain rotary embedding.
     """
 
     def __init__(
@@ -84,6 +106,8 @@ class ReferenceDraft(nn.Module):
         draft_vocab_size: int,
         math: DraftMath,
         num_layers: int = 1,
+        latent: LatentSizes | None = None,
+        rope_scaling: Mapping[str, Any] | None = None,
     ) -> None:
         if num_heads % num_kv_heads:
             msg = f"num_heads {num_heads} is no multiple of num_kv_heads {num_kv_heads}"
@@ -95,7 +119,10 @@ class ReferenceDraft(nn.Module):
         self.math = math
         self.states = states
         self.vocab_size = vocab_size
-        self.rotary = Rotary(head_dim, rope_theta)
+        if latent is None:
+            self.rotary = Rotary(head_dim, rope_theta)
+        else:
+            self.rotary = YarnRotary(latent.qk_rope_head_dim, rope_theta, rope_scaling)
         if math.norm_before_fc:
             self.input_norm = RMSNorm(states * target_hidden_size, rms_norm_eps)
         if math.fc_norm:
@@ -111,6 +138,7 @@ class ReferenceDraft(nn.Module):
                 head_dim=head_dim,
                 rms_norm_eps=rms_norm_eps,
                 math=math,
+                latent=latent,
             )
             for layer in range(num_layers)
         )

@@ -8,7 +8,10 @@ from safetensors import safe_open
 from torch import Tensor
 
 from eagle3_adapters.checkpoint import weight_files
+from eagle3_adapters.draft_classes import LATENT
+from eagle3_adapters.planning.config_checks import rope_kind, rope_settings
 from eagle3_adapters.reference.draft import ReferenceDraft
+from eagle3_adapters.reference.layers import LatentSizes
 from eagle3_adapters.values import Config
 from eagle3_adapters.vocab import VocabEncoding, VocabMap
 from eagle3_adapters.wiring import WiringPlan
@@ -31,6 +34,9 @@ def load_draft(plan: WiringPlan) -> LoadedDraft:
     for position, block in enumerate(plan.column_order):
         listed[block] = plan.boundaries[position]
     config = plan.config
+    latent = None
+    if plan.draft_class == LATENT.name:
+        latent = LatentSizes(**{name: config[name] for name in LATENT.fields})
     draft = ReferenceDraft(
         hidden_size=config["hidden_size"],
         target_hidden_size=plan.state_width,
@@ -41,6 +47,8 @@ def load_draft(plan: WiringPlan) -> LoadedDraft:
         head_dim=config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"],
         rms_norm_eps=config["rms_norm_eps"],
         rope_theta=_rope_theta(config),
+        rope_scaling=_rope_scaling(config, latent=latent is not None),
+        latent=latent,
         vocab_size=plan.target_vocab_size,
         draft_vocab_size=plan.draft_vocab_size,
         math=plan.math,
@@ -67,9 +75,15 @@ def _tensors(plan: WiringPlan) -> dict[str, Tensor]:
 
 
 def _rope_theta(config: Config) -> float:
-    parameters = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    kind = parameters.get("rope_type") or parameters.get("type") or "default"
-    if kind != "default":
-        msg = f"rope_type {kind!r}: the reference draft knows the plain rotary embedding only"
+    return float(rope_settings(config).get("rope_theta") or config["rope_theta"])
+
+
+def _rope_scaling(config: Config, *, latent: bool) -> Config | None:
+    """Parameters of the scaling, None for plain positions. NotImplementedError where the reference has no such one."""
+    kind = rope_kind(config)
+    if kind == "default":
+        return None
+    if not latent or kind != "yarn":
+        msg = f"rope_type {kind!r}: the reference draft knows plain positions and, with latent attention, yarn"
         raise NotImplementedError(msg)
-    return float(parameters.get("rope_theta") or config["rope_theta"])
+    return rope_settings(config)

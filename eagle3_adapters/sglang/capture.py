@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from eagle3_adapters.boundaries import describe
 from eagle3_adapters.sglang import compat
+from eagle3_adapters.sglang.injection import Injection
 from eagle3_adapters.sglang.refuse import refused
 from eagle3_adapters.wiring import WiringPlan
 
@@ -30,6 +31,7 @@ class TargetCapture:
 
     def __init__(self, plan: WiringPlan) -> None:
         self._plan = plan
+        self._injection: Injection | None = None
 
     def after_configure(self, result: Any, **kwargs: Any) -> None:
         """AFTER configure_aux_hidden_state_capture: loading is done, graphs are not captured yet."""
@@ -42,7 +44,7 @@ class TargetCapture:
                 "capture-mismatch", "the loaded target", f"a {plan.target_architecture}", type(model).__name__
             )
         try:
-            compat.assign_capture(model, plan.capture, plan.boundaries)
+            self.assign(model, plan)
         except AttributeError as error:
             raise refused(
                 "capture-mismatch",
@@ -52,6 +54,19 @@ class TargetCapture:
             ) from error
         if compat.is_first_rank():
             log.info("eagle3-adapters: %s", plan.summary())
+
+    def assign(self, model: Any, plan: WiringPlan) -> None:
+        """Make a loaded target deliver exactly the plan's boundaries, whatever it delivered before.
+
+        Raises AttributeError naming a place of the plan that the target has not.
+        """
+        if self._injection is not None:
+            self._injection.remove()
+            self._injection = None
+        compat.assign_capture(model, plan.capture, plan.native)
+        if plan.injected:
+            first, last = 0 in plan.injected, plan.num_layers in plan.injected
+            self._injection = Injection(model, plan.capture, first=first, last=last)
 
     def after_load_model(self, result: Any, runner: Any, *args: Any, **kwargs: Any) -> None:
         """AFTER ModelRunner.load_model: watch the target's first prompt of two tokens or more, once."""
@@ -107,8 +122,13 @@ class Observer:
 
     def _hook(self) -> None:
         site = self._plan.capture
-        layers = compat.at(compat.at(self._model, site.body), site.layers)
+        body = compat.at(self._model, site.body)
+        layers = compat.at(body, site.layers)
         for boundary in self._plan.boundaries:
+            if boundary == self._plan.num_layers:
+                norm = compat.at(body, site.final_norm)
+                self._handles.append(norm.register_forward_pre_hook(self._before_norm))
+                continue
             if boundary == 0 and not self._plan.embed.merged:
                 embedding = compat.at(self._model, self._plan.embed.module)
                 self._handles.append(embedding.register_forward_hook(self._embedding))
@@ -130,6 +150,9 @@ class Observer:
 
     def _embedding(self, module: Any, args: tuple[Any, ...], output: Any) -> None:
         self._snapshots[0] = output * self._plan.embed.scale
+
+    def _before_norm(self, norm: Any, args: tuple[Any, ...]) -> None:
+        self._snapshots[self._plan.num_layers] = compat.before_norm(args)
 
     def _capture(self, processor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._captured = compat.captured_states(processor, args, kwargs)

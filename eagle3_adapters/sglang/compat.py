@@ -57,6 +57,7 @@ SEAMS = (
 #: Draft class -> its weight loader.
 DRAFT_LOADERS = {
     "LlamaForCausalLMEagle3": "sglang.srt.models.llama_eagle3.LlamaForCausalLMEagle3.load_weights",
+    "Eagle3DeepseekV2ForCausalLM": "sglang.srt.models.kimi_k25_eagle3.Eagle3DeepseekV2ForCausalLM.load_weights",
 }
 #: Hooked wherever the package is installed; all run once at start.
 PARENT_SEAMS = ("flags", "request", "resolve")
@@ -171,6 +172,53 @@ def residual_stream(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         return hidden.clone() if residual is None else hidden + residual
     batch = importlib.import_module("sglang.srt.layers.layer_boundary.residual.batch")
     return batch.snapshot(hidden, bound["forward_batch"])
+
+
+def before_norm(args: tuple[Any, ...]) -> Any:
+    """The residual stream that enters the final norm, by that call's arguments: [tokens, hidden], a tensor of its own.
+
+    0.5.17 to 0.5.23: called by position with the last layer's output, reduced over ranks, and the residual to add.
+    """
+    hidden, residual = args[0], args[1] if len(args) > 1 else None
+    return hidden.clone() if residual is None else hidden + residual
+
+
+def normed_stream(args: tuple[Any, ...], output: Any) -> Any:
+    """The same stream as the final norm itself summed it up, from what it returned: borrowed storage.
+
+    0.5.17 to 0.5.23: (normed, updated residual), or the normed state alone where nothing was to be added.
+    """
+    return output[1] if isinstance(output, tuple) else args[0]
+
+
+def layer_input(layer: Any) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
+    """How to take ``hidden_states`` from a call of a decoder layer. At layer 0 that is the stream: it has no residual.
+
+    0.5.17 to 0.5.23. What is returned looks nothing up, so that torch.compile can trace it.
+    """
+    place = list(inspect.signature(layer.forward).parameters).index("hidden_states")
+    return lambda args, kwargs: args[place] if len(args) > place else kwargs["hidden_states"]
+
+
+def with_states(output: Any, first: Any, last: Any, cat: Callable[..., Any]) -> Any:
+    """What a body returned, with one more state before and after those that it captured; None stands for none.
+
+    0.5.17 to 0.5.23: ``hidden`` where the body captured nothing, else ``(hidden, states)`` with one packed tensor
+    [tokens, K*hidden] (DeepSeek's classes) or a list of K. The states are of that kind again. ``cat``: torch.cat.
+    """
+    hidden, states = output if isinstance(output, tuple) else (output, [])
+    if isinstance(states, list):
+        before = [] if first is None else [first]
+        # A clone, since a list keeps what it is given and the norm's storage is borrowed.
+        after = [] if last is None else [last.clone()]
+        return hidden, type(states)([*before, *states, *after])
+    return hidden, cat([state for state in (first, states, last) if state is not None], dim=-1)
+
+
+def is_idle(body: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Of a call of a body's forward: whether the batch only keeps other ranks company. The norm is skipped then."""
+    batch = inspect.signature(type(body).forward).bind(body, *args, **kwargs).arguments["forward_batch"]
+    return bool(batch.forward_mode.is_idle())
 
 
 def captured_states(processor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from eagle3_adapters.draft_classes import LATENT
 from eagle3_adapters.report import Report
 from eagle3_adapters.sglang import overlay
 
@@ -39,6 +40,15 @@ def check_before(server_args: Any, report: Report) -> None:
     if getattr(server_args, "use_ray", False):
         report.error(
             "parallelism", "--use-ray", "no Ray", "Ray", why="Ray's actors load no plugins", remedy="drop --use-ray"
+        )
+    if getattr(server_args, "enable_two_batch_overlap", False):
+        report.error(
+            "parallelism",
+            "--enable-two-batch-overlap",
+            "batches in one piece",
+            "two overlapping halves",
+            why="SGLang captures no state in the layers that it runs so (DeepSeek: from the first layer of experts on)",
+            remedy="drop --enable-two-batch-overlap",
         )
     for option in ("load_format", "speculative_draft_load_format"):
         if str(getattr(server_args, option, None) or "").lower() == "dummy":
@@ -140,7 +150,7 @@ def _told(server_args: Any, report: Report) -> None:
         )
 
 
-def correct(server_args: Any, report: Report) -> dict[str, Any]:
+def correct(server_args: Any, draft_class: str, report: Report) -> dict[str, Any]:
     """Fields to set for a planned draft, whose weights are plain: SGLang would give it the target's quantisation."""
     fields: dict[str, Any] = {}
     own = server_args.speculative_draft_model_quantization
@@ -153,7 +163,8 @@ def correct(server_args: Any, report: Report) -> dict[str, Any]:
             f"nothing; set to unquant, else it would inherit {server_args.quantization} from --quantization",
         )
     backend = server_args.attention_backend
-    if backend in _LATENT_ONLY and getattr(server_args, "speculative_draft_attention_backend", None) is None:
+    own_backend = getattr(server_args, "speculative_draft_attention_backend", None)
+    if backend in _LATENT_ONLY and draft_class != LATENT.name and own_backend is None:
         report.warning(
             "attention-backend",
             "--speculative-draft-attention-backend",

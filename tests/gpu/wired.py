@@ -4,8 +4,8 @@
 ``MODELS/llama`` and ``MODELS/llama-bigram`` are a target and a draft in SGLang's own dialect, so that SGLang alone
 serves them rightly and says what must come out. Ways: ``stock``; ``adapter`` (the same files, EAGLE3_ADAPTER=auto);
 ``prefill-graphs`` (the same, prompts in CUDA graphs too); ``speculators`` (the draft in speculators' format, which
-SGLang alone cannot read); ``refused`` (the trained pair of tests/pairs/llama, by launch_server with the flag). Prints a
-table and writes JSON.
+SGLang alone cannot read); ``refused`` (the trained pair of tests/pairs/llama under another algorithm, by launch_server
+with the flag). Prints a table and writes JSON.
 """
 
 from __future__ import annotations
@@ -97,10 +97,10 @@ def serve(target: Path, draft: Path, port: int, *, prefill_graphs: bool) -> list
 
 
 def refused(port: int) -> subprocess.CompletedProcess[str]:
-    """launch_server with the flag on a draft that reads the embedding."""
+    """launch_server with the flag and an algorithm that captures nothing."""
     pair = ROOT / "tests" / "pairs" / "llama"
     words = ["--model-path", str(pair / "target"), "--speculative-draft-model-path", str(pair / "draft")]
-    words += ["--speculative-algorithm", "EAGLE3", "--eagle3-adapter", "auto", "--port", str(port)]
+    words += ["--speculative-algorithm", "EAGLE", "--eagle3-adapter", "auto", "--port", str(port)]
     command = [sys.executable, "-m", "sglang.launch_server", *words]
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.checkpoints import HIDDEN, INNER, VOCAB, sglang_config, speculators_config
-from support.plugin_rules import architecture, registry
+from support.plugin_rules import INJECTED, architecture, registry
 
 from eagle3_adapters.boundaries import CONVENTIONS
 from eagle3_adapters.errors import Severity
@@ -22,11 +22,16 @@ from eagle3_adapters.formats.ids import IDS
 from eagle3_adapters.formats.sglang import FORMAT as SGLANG
 from eagle3_adapters.formats.speculators import FORMAT as SPECULATORS
 from eagle3_adapters.planning.plan import plan_wiring
+from eagle3_adapters.sglang import compat
 from eagle3_adapters.values import DraftModel, TargetModel, TensorInfo
 from eagle3_adapters.wiring import Planning
 
 REGISTRY = registry()
-ADAPTERS = {convention.name: REGISTRY.adapter(convention.name) for convention in CONVENTIONS}
+ADAPTERS = {
+    name: REGISTRY.adapter(name) for convention in CONVENTIONS for name in (convention.name, convention.name + INJECTED)
+}
+#: Every release that is supported, and one that is not known.
+ENGINES = (*(f"0.5.{patch}" for patch in range(compat.FIRST[2], compat.LAST[2] + 1)), "none")
 Rule = Callable[[Sequence[int], int], list[int]]
 #: What `set_eagle3_layers_to_capture` of SGLang's classes makes of ids on a target of N layers.
 RULES: dict[str, Rule] = {
@@ -43,6 +48,18 @@ class Case:
     format: str
     num_layers: int
     ids: tuple[int, ...]
+    engine: str = "0.5.23"
+    inject: bool = False
+
+    @property
+    def adapter(self) -> str:
+        return self.rule + (INJECTED if self.inject else "")
+
+    @property
+    def native(self) -> set[int]:
+        """What the class of these adapters captures by itself."""
+        embedding = self.engine == "none" or int(self.engine.rsplit(".", 1)[1]) >= 22
+        return set(range(0 if embedding else 1, self.num_layers))
 
 
 @st.composite
@@ -51,7 +68,14 @@ def cases(draw: st.DrawFn, formats: Sequence[str] = ("sglang", "speculators")) -
     # From one before the embedding to one after the last boundary: the edges are where rules differ.
     numbers = st.integers(-1, num_layers + 1) | st.sampled_from((-1, 0, 1, 2, num_layers - 1, num_layers))
     ids = draw(st.lists(numbers, min_size=2, max_size=5, unique=True))
-    return Case(draw(st.sampled_from(sorted(RULES))), draw(st.sampled_from(formats)), num_layers, tuple(ids))
+    return Case(
+        draw(st.sampled_from(sorted(RULES))),
+        draw(st.sampled_from(formats)),
+        num_layers,
+        tuple(ids),
+        draw(st.sampled_from(ENGINES)),
+        draw(st.booleans()),
+    )
 
 
 def draft(config: dict[str, Any], states: int) -> DraftModel:
@@ -83,7 +107,7 @@ def plan(case: Case, boundaries: tuple[int, ...] | None = None) -> Planning:
     text = {"rope_theta": 10000.0}
     target = TargetModel(
         path=Path("target"),
-        architecture=architecture(case.rule),
+        architecture=architecture(case.adapter),
         config=text,
         text=text,
         num_layers=case.num_layers,
@@ -95,7 +119,7 @@ def plan(case: Case, boundaries: tuple[int, ...] | None = None) -> Planning:
     else:
         reading = SPECULATORS.read(draft(speculators_config(**{IDS: list(case.ids)}), len(case.ids)))
     return plan_wiring(
-        target=target, reading=reading, adapter=ADAPTERS[case.rule], engine="0.5.23", boundaries=boundaries
+        target=target, reading=reading, adapter=ADAPTERS[case.adapter], engine=case.engine, boundaries=boundaries
     )
 
 
@@ -107,11 +131,13 @@ def test_every_convention_has_its_definition_here() -> None:
 def test_boundaries_are_the_sorted_set_of_the_definition_or_the_pair_is_refused(case: Case) -> None:
     meant = RULES[case.rule](case.ids, case.num_layers) if case.format == "sglang" else list(case.ids)
     planning = plan(case)
-    # The classes of these adapters deliver 0..N-1.
-    if all(0 <= k < case.num_layers for k in meant):
+    reachable = set(range(case.num_layers + 1)) if case.inject else case.native
+    if set(meant) <= reachable:
         assert planning.plan is not None
         assert planning.plan.boundaries == tuple(sorted(set(meant)))
         assert not planning.plan.permuted
+        assert set(planning.plan.native) == set(meant) & case.native
+        assert set(planning.plan.injected) == set(meant) - case.native
     else:
         assert planning.plan is None
         codes = {finding.code for finding in planning.findings if finding.severity is Severity.ERROR}
@@ -132,7 +158,7 @@ def test_boundaries_asked_for_are_captured_ascending_and_led_back_to_their_block
     case: Case, data: st.DataObject
 ) -> None:
     size = len(case.ids)
-    number = st.integers(0, case.num_layers - 1)
+    number = st.integers(0, case.num_layers) if case.inject else st.sampled_from(sorted(case.native))
     listed = tuple(data.draw(st.lists(number, min_size=size, max_size=size, unique=True)))
     made = plan(case, listed).plan
     assert made is not None

@@ -20,9 +20,13 @@ TARGET, DRAFT = PAIR / "target", PAIR / "draft"
 STEPS, NEW_TOKENS = 3, 80
 
 
-def prompts() -> list[list[int]]:
-    """Token ids of the held-out prompts."""
-    return [prompt["token_ids"] for prompt in json.loads((PAIR / "prompts.json").read_text(encoding="utf-8"))]
+#: The pair with latent attention and experts; its draft reads {0, 3, 5}.
+DEEPSEEK = PAIR.parent / "deepseek"
+
+
+def prompts(pair: Path = PAIR, key: str = "token_ids") -> list[list[int]]:
+    """Token ids of the held-out prompts; ``greedy_token_ids``: of their greedy continuations in float32."""
+    return [prompt[key] for prompt in json.loads((pair / "prompts.json").read_text(encoding="utf-8"))]
 
 
 def plan(target: Path = TARGET, draft: Path = DRAFT, **asked: object) -> WiringPlan:
@@ -34,9 +38,9 @@ def plan(target: Path = TARGET, draft: Path = DRAFT, **asked: object) -> WiringP
 
 
 def offline_counts(
-    plan: WiringPlan, continuations: Sequence[Sequence[int]], new_tokens: int = NEW_TOKENS
+    plan: WiringPlan, continuations: Sequence[Sequence[int]], new_tokens: int = NEW_TOKENS, pair: Path = PAIR
 ) -> list[Counts]:
-    """Verify steps and accepted drafts of each prompt, in float32, without any code of SGLang.
+    """Verify steps and accepted drafts of each prompt of ``pair``, in float32, without any code of SGLang.
 
     ``continuations`` are the prompts' greedy tokens, ``new_tokens + STEPS - 1`` of them or more.
     """
@@ -46,10 +50,11 @@ def offline_counts(
 
     # Its progress bar would stand between the lines of whoever calls.
     transformers.utils.logging.disable_progress_bar()
-    target = transformers.AutoModelForCausalLM.from_pretrained(plan.target_path, dtype=torch.float32)
+    # Not the plan's target: transformers does not know Kimi's, which holds the same weights.
+    target = transformers.AutoModelForCausalLM.from_pretrained(pair / "target", dtype=torch.float32)
     loaded = load_draft(plan)
     known, features = [], []
-    for prompt, continuation in zip(prompts(), continuations, strict=True):
+    for prompt, continuation in zip(prompts(pair), continuations, strict=True):
         tokens = [*prompt, *continuation]
         with torch.no_grad():
             states = target(torch.tensor([tokens]), output_hidden_states=True).hidden_states

@@ -1,7 +1,7 @@
 """Adapters for the tests, one for each convention as the target class's rule: real entry points can name them.
 
-Every rule serves the architecture ``<Rule>Target`` and delivers boundaries 0..N-1, as the classes do that capture at
-the input of a layer.
+Every rule serves the architecture ``<Rule>Target`` and delivers boundaries 0..N-1 (1..N-1 before SGLang 0.5.22), as the
+classes do that capture at the input of a layer; ``<Rule>_InjectedTarget`` has the others injected.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class RulePlugin:
     """An adapter whose class reads ids by ``rule``; everything else is Llama's."""
 
     rule: Convention
+    inject: bool = False
 
     @hookimpl
     def capture_layers(self, target: TargetModel) -> CaptureLayers:
@@ -38,6 +39,7 @@ class RulePlugin:
             id_rule=self.rule,
             default=default_boundaries(layers),
             native=range(layers),
+            injected=(0, layers) if self.inject else (),
         )
 
     @hookimpl
@@ -49,6 +51,10 @@ INPUT = RulePlugin(INPUT_OF_LAYER)
 OUTPUT = RulePlugin(OUTPUT_OF_LAYER)
 DEEPSEEK = RulePlugin(DEEPSEEK_RULE)
 GPT_OSS = RulePlugin(GPT_OSS_RULE)
+INPUT_INJECTED = RulePlugin(INPUT_OF_LAYER, inject=True)
+OUTPUT_INJECTED = RulePlugin(OUTPUT_OF_LAYER, inject=True)
+DEEPSEEK_INJECTED = RulePlugin(DEEPSEEK_RULE, inject=True)
+GPT_OSS_INJECTED = RulePlugin(GPT_OSS_RULE, inject=True)
 #: Convention name -> attribute of this module that plays its adapter.
 ATTRIBUTES = {
     INPUT_OF_LAYER.name: "INPUT",
@@ -56,15 +62,18 @@ ATTRIBUTES = {
     DEEPSEEK_RULE.name: "DEEPSEEK",
     GPT_OSS_RULE.name: "GPT_OSS",
 }
+#: Appended to a convention's name: the same class, with every boundary in reach.
+INJECTED = "+injected"
+ATTRIBUTES |= {f"{name}{INJECTED}": f"{attribute}_INJECTED" for name, attribute in ATTRIBUTES.items()}
 
 
-def architecture(rule: str) -> str:
-    """The architecture that the adapter of a rule owns."""
-    return f"{ATTRIBUTES[rule].title()}Target"
+def architecture(adapter: str) -> str:
+    """The architecture that an adapter of this module owns."""
+    return f"{ATTRIBUTES[adapter].title()}Target"
 
 
 def registrations() -> tuple[Registration, ...]:
-    """Entry points of the four adapters and of the package's own formats."""
+    """Entry points of the eight adapters and of the package's own formats."""
     points = [
         *((ADAPTERS, rule, f"{__name__}:{attribute}") for rule, attribute in ATTRIBUTES.items()),
         *((ARCHITECTURES, architecture(rule), rule) for rule in ATTRIBUTES),

@@ -19,7 +19,7 @@ import attrs
 
 from eagle3_adapters.reference import AcceptLength, Counts
 from eagle3_adapters.rehearsal.engine import cpu_engine
-from support.pair import NEW_TOKENS, STEPS, TARGET, prompts
+from support.pair import NEW_TOKENS, PAIR, STEPS, prompts
 
 #: Far above any boot seen (15 to 45 s): a hang must end as a failure.
 SECONDS = 240
@@ -65,9 +65,13 @@ def environment(**variables: str) -> dict[str, str]:
     return kept | variables | {"PYTHONPATH": path}
 
 
-def serve(arguments: Mapping[str, Any], *, new_tokens: int = NEW_TOKENS, **variables: str) -> Served:
-    """Boot an engine with ``arguments``, serve the prompts greedily, end it. RuntimeError where no answer came."""
-    order = {"arguments": {"model_path": str(TARGET), **arguments}, "new_tokens": new_tokens}
+def serve(arguments: Mapping[str, Any], *, new_tokens: int = NEW_TOKENS, pair: Path = PAIR, **variables: str) -> Served:
+    """Boot an engine with ``arguments``, serve a pair's prompts greedily, end it. RuntimeError where no answer came."""
+    order = {
+        "arguments": {"model_path": str(pair / "target"), **arguments},
+        "prompts": prompts(pair),
+        "new_tokens": new_tokens,
+    }
     with tempfile.NamedTemporaryFile(suffix=".json") as result:
         done = subprocess.run(
             [sys.executable, "-m", "support.serve", json.dumps(order), result.name],
@@ -85,11 +89,11 @@ def serve(arguments: Mapping[str, Any], *, new_tokens: int = NEW_TOKENS, **varia
     return Served(error=answer["error"], tokens=answer["tokens"], counts=counts, log=done.stderr)
 
 
-def _answer(arguments: dict[str, Any], new_tokens: int) -> dict[str, Any]:
+def _answer(arguments: dict[str, Any], asked: list[list[int]], new_tokens: int) -> dict[str, Any]:
     sampling = {"temperature": 0, "max_new_tokens": new_tokens, "ignore_eos": True}
     try:
         with cpu_engine(log_level="info", **arguments) as engine:
-            results = engine.generate(input_ids=prompts(), sampling_params=sampling)
+            results = engine.generate(input_ids=asked, sampling_params=sampling)
     except Exception as error:  # noqa: BLE001 - whatever SGLang raises is the answer
         return {"error": f"{type(error).__name__}: {error}", "tokens": [], "counts": []}
     counts = [
@@ -102,7 +106,8 @@ def _answer(arguments: dict[str, Any], new_tokens: int) -> dict[str, Any]:
 
 if __name__ == "__main__":
     order = json.loads(sys.argv[1])
-    Path(sys.argv[2]).write_text(json.dumps(_answer(order["arguments"], order["new_tokens"])), encoding="utf-8")
+    answer = _answer(order["arguments"], order["prompts"], order["new_tokens"])
+    Path(sys.argv[2]).write_text(json.dumps(answer), encoding="utf-8")
     sys.stderr.flush()
     # An engine whose start failed leaves sockets behind, on which the interpreter would wait for ever when it exits.
     os._exit(0)

@@ -323,6 +323,19 @@ def test_tensors_decide_that_a_draft_is_no_eagle3_head_whatever_its_config_says(
     assert clue in finding.found
 
 
+def test_a_draft_of_experts_is_refused_since_no_class_computes_them() -> None:
+    expert = {"midlayer.mlp.experts.0.up_proj.weight": (4, HIDDEN)}
+    finding = refusal(sglang_config(), shapes() | expert)
+    assert (finding.code, finding.severity) == ("draft-architecture", Severity.ERROR)
+    assert "experts" in finding.found
+
+
+@pytest.mark.parametrize("alone", ["q_a_proj", "kv_a_proj_with_mqa"])
+def test_one_projection_to_latents_makes_it_an_eagle3_head_so_that_the_other_is_missed(alone: str) -> None:
+    latent = {"fc.weight": (HIDDEN, 3 * HIDDEN), f"midlayer.self_attn.{alone}.weight": (4, 2 * HIDDEN)}
+    assert formats.read(draft(sglang_config(), latent), SGLANG).format == "sglang"
+
+
 def test_a_head_with_latent_attention_is_an_eagle3_head() -> None:
     latent = {"fc.weight": (HIDDEN, 3 * HIDDEN), "midlayer.self_attn.q_a_proj.weight": (4, 2 * HIDDEN)}
     assert formats.choose(draft(sglang_config(), latent), INSTALLED) is SGLANG

@@ -9,24 +9,51 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import torch
 from safetensors import safe_open
 
 SCRIPT = Path(__file__).parents[1] / "pairs" / "train.py"
-HIDDEN, VOCAB, DRAFT_VOCAB = 128, 1024, 512
+HIDDEN, VOCAB = 128, 1024
 
 # transformers imports SWIG types (sentencepiece) that Python deprecates while they are made: as an error that ends in a
 # segmentation fault, so the import waits until the test's own filter is in force.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:builtin type [Ss]wig:DeprecationWarning")]
 
 
+@attrs.frozen(kw_only=True)
+class Expected:
+    architecture: str
+    boundaries: list[int]
+    draft_vocab: int
+    #: Rows of the draft's projections.
+    queries: int
+    keys: int
+    inner: int
+
+
+EXPECTED = {
+    "llama": Expected(
+        architecture="LlamaForCausalLM", boundaries=[0, 2, 5], draft_vocab=512, queries=128, keys=64, inner=384
+    ),
+    "deepseek": Expected(
+        architecture="DeepseekV3ForCausalLM", boundaries=[0, 3, 5], draft_vocab=768, queries=256, keys=128, inner=768
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=EXPECTED)
+def shape(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    output = tmp_path_factory.mktemp("pair")
+def pair(shape: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp(shape)
     quiet = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONWARNINGS": "default"}
-    command = [sys.executable, str(SCRIPT), "--output", str(output), "--device", "cpu", "--quick"]
-    done = subprocess.run(command, cwd=output, env=quiet, capture_output=True, text=True, check=False, timeout=300)
+    command = [sys.executable, str(SCRIPT), "--shape", shape, "--output", str(output), "--device", "cpu", "--quick"]
+    done = subprocess.run(command, cwd=output, env=quiet, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr
     return output
 
@@ -54,12 +81,12 @@ def test_the_files_are_complete_and_small_enough_to_commit(pair: Path) -> None:
     assert sum(path.stat().st_size for path in pair.rglob("*") if path.is_file()) < 8 * 2**20
 
 
-def test_transformers_loads_the_target_and_its_tokenizer(pair: Path) -> None:
+def test_transformers_loads_the_target_and_its_tokenizer(shape: str, pair: Path) -> None:
     from transformers import AutoConfig, AutoTokenizer  # noqa: PLC0415
 
     assert AutoConfig.from_pretrained(pair / "target").dtype == torch.bfloat16
     model = load_target(pair, torch.bfloat16)
-    assert type(model).__name__ == "LlamaForCausalLM"
+    assert type(model).__name__ == EXPECTED[shape].architecture
     assert model.config.rope_parameters["rope_theta"] == 10000.0
     tokenizer = AutoTokenizer.from_pretrained(pair / "target")
     assert tokenizer.eos_token_id == model.config.eos_token_id == 0
@@ -79,8 +106,8 @@ def test_the_continuations_are_the_targets_own(pair: Path) -> None:
     assert len(prompt["greedy_token_ids"]) == 96 + 3 - 1  # the last verify step may overrun
 
 
-def test_the_draft_holds_the_declared_tensors(pair: Path) -> None:
-    both, queries, keys, inner = 2 * HIDDEN, 128, 64, 384
+def test_the_draft_holds_the_declared_tensors(shape: str, pair: Path) -> None:
+    both, queries, keys, inner = 2 * HIDDEN, EXPECTED[shape].queries, EXPECTED[shape].keys, EXPECTED[shape].inner
     layer = {
         "input_layernorm": (HIDDEN,),
         "hidden_norm": (HIDDEN,),
@@ -96,7 +123,7 @@ def test_the_draft_holds_the_declared_tensors(pair: Path) -> None:
     rest = {
         "fc": (HIDDEN, 3 * HIDDEN),
         "norm": (HIDDEN,),
-        "lm_head": (DRAFT_VOCAB, HIDDEN),
+        "lm_head": (EXPECTED[shape].draft_vocab, HIDDEN),
         "embed_tokens": (VOCAB, HIDDEN),
     }
     expected: dict[str, tuple[int, ...]] = {f"layers.0.{name}.weight": shape for name, shape in layer.items()}
@@ -109,14 +136,17 @@ def test_the_draft_holds_the_declared_tensors(pair: Path) -> None:
     assert torch.equal(draft["embed_tokens.weight"], target["model.embed_tokens.weight"])
 
 
-def test_the_vocabulary_maps_agree(pair: Path) -> None:
+def test_the_vocabulary_maps_agree(shape: str, pair: Path) -> None:
     draft = tensors(pair / "draft" / "model.safetensors")
     assert (draft["d2t"].dtype, draft["t2d"].dtype) == (torch.int64, torch.bool)
-    ids = torch.arange(DRAFT_VOCAB) + draft["d2t"]
+    ids = torch.arange(EXPECTED[shape].draft_vocab) + draft["d2t"]
     assert torch.equal(ids, draft["t2d"].nonzero()[:, 0])
+    # A lost map must change every token, the end of text aside.
+    assert (draft["d2t"][1:] > 0).all()
     config = read(pair / "draft" / "config.json")
-    assert config["draft_vocab_size"] == DRAFT_VOCAB
-    assert config["eagle_aux_hidden_state_layer_ids"] == [0, 2, 5]
+    assert config["draft_vocab_size"] == EXPECTED[shape].draft_vocab
+    assert config["eagle_aux_hidden_state_layer_ids"] == EXPECTED[shape].boundaries
+    assert config["speculators_config"]["verifier"]["architectures"] == [EXPECTED[shape].architecture]
 
 
 def test_the_manifest_measures_every_kind_of_mistake(pair: Path) -> None:

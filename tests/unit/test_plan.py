@@ -34,7 +34,7 @@ from support.checkpoints import (
     write_safetensors,
     write_target,
 )
-from support.plugin_rules import architecture, registry
+from support.plugin_rules import INJECTED, architecture, registry
 
 from eagle3_adapters import draft_classes, pair, vocab
 from eagle3_adapters.boundaries import DEEPSEEK_RULE, GPT_OSS_RULE, OUTPUT_OF_LAYER
@@ -244,8 +244,10 @@ LATENT = then(
     tensor("layers.0.self_attn.q_b_proj.weight", HEADS * HEAD_DIM, 4),
     tensor("layers.0.self_attn.kv_a_proj_with_mqa.weight", 6, 2 * HIDDEN),
     tensor("layers.0.self_attn.kv_a_layernorm.weight", 4),
-    tensor("layers.0.self_attn.kv_b_proj.weight", HEADS * HEAD_DIM, 4),
+    tensor("layers.0.self_attn.kv_b_proj.weight", HEADS * (2 + HEAD_DIM), 4),
+    layer(q_lora_rank=4, kv_lora_rank=4, qk_nope_head_dim=2, qk_rope_head_dim=2, v_head_dim=HEAD_DIM),
 )
+OTHER_CLASS = "the tensors of another class: faults of ordinary heads cannot be planted beside it"
 AS_MANY_KV_HEADS = then(
     layer(num_key_value_heads=HEADS),
     *(tensor(f"layers.0.self_attn.{part}_proj.weight", HEADS * HEAD_DIM, 2 * HIDDEN) for part in "kv"),
@@ -635,12 +637,52 @@ ROWS = (
         "input norm",
     ),
     row(
-        "latent attention",
-        "draft-architecture",
+        "latent queries without latent keys",
+        "weight-missing",
         E,
+        then(LATENT, without("layers.0.self_attn.kv_a_proj_with_mqa.weight")),
         LATENT,
+        hides=OTHER_CLASS,
+    ),
+    row(
+        "latent keys without latent queries",
+        "weight-missing",
+        E,
+        then(LATENT, without("layers.0.self_attn.q_a_proj.weight")),
+        LATENT,
+        hides=OTHER_CLASS,
+    ),
+    row(
+        "latent attention of unknown sizes",
+        "config-unreadable",
+        E,
+        then(LATENT, layer(q_lora_rank=None)),
+        LATENT,
+        hides=OTHER_CLASS,
+    ),
+    row(
+        "two layers of latent attention",
+        "draft-depth",
+        E,
+        then(LATENT, tensor("layers.1.hidden_norm.weight", HIDDEN)),
+        SECOND_LAYER,
+        hides=OTHER_CLASS,
+    ),
+    row(
+        "a norm before fc that the class for latent attention lacks",
+        "norm-before-fc",
+        E,
+        then(LATENT, INPUT_NORM, top(norm_before_fc=True)),
+        then(LATENT, FC_NORMS, top(fc_norm=True)),
+        hides=OTHER_CLASS,
+    ),
+    row(
+        "ordinary heads beside latent queries",
+        "weight-unmapped",
+        E,
+        then(LATENT, tensor("layers.0.self_attn.q_proj.weight", HEADS * HEAD_DIM, 2 * HIDDEN)),
         AS_MANY_KV_HEADS,
-        hides="no class is there whose parameters could be compared",
+        hides=OTHER_CLASS,
     ),
     row(
         "a trained embedding",
@@ -722,11 +764,28 @@ ROWS = (
     ),
     row("the last boundary", "boundary-unreachable", E, ids(2, 4, 8), ids(2, 4, 7), "ids"),
     row(
+        "the last boundary, which is injected",
+        "boundary-unreachable",
+        I,
+        then(target(architectures=[architecture(OUTPUT_OF_LAYER.name + INJECTED)]), ids(2, 4, 8)),
+        then(target(architectures=[architecture(OUTPUT_OF_LAYER.name + INJECTED)]), ids(2, 4, 7)),
+        "ids",
+    ),
+    row(
         "ids that older SGLang read otherwise",
         "layer-ids-reading",
         W,
         then(target(architectures=[architecture(DEEPSEEK_RULE.name)]), ids(3, 5, 6)),
         then(target(architectures=[architecture(DEEPSEEK_RULE.name)]), ids(2, 5, 6)),
+        "ids",
+        bases=ONE,
+    ),
+    row(
+        "an embedding that the class's own rule takes for a state before it",
+        "layer-ids-out-of-range",
+        E,
+        then(target(architectures=[architecture(DEEPSEEK_RULE.name)]), ids(0, 3, 5)),
+        then(target(architectures=[architecture(DEEPSEEK_RULE.name)]), ids(1, 4, 6)),
         "ids",
         bases=ONE,
     ),
@@ -950,8 +1009,9 @@ def told(module: ModuleType) -> Iterator[tuple[str, Severity]]:
 def test_every_code_that_planning_emits_has_a_row() -> None:
     emitted = {code for module in (*PLANNING, vocab) for code in slugs(module)}
     # Built from a flag's name where a draft class does not honour it.
-    honoured = attrs.asdict(draft_classes.LLAMA_CLASS.math)
-    emitted |= {flag.replace("_", "-") for flag in planned_math._UNSERVED if not honoured[flag]}
+    for served in (draft_classes.LLAMA, draft_classes.LATENT):
+        honoured = attrs.asdict(served.math)
+        emitted |= {flag.replace("_", "-") for flag in planned_math._UNSERVED if not honoured[flag]}
     assert emitted - {row.code for row in ROWS} == set()
     assert "vocab-map-mask" in emitted  # the collection itself works
     assert "norm-before-residual" in emitted
@@ -970,6 +1030,23 @@ def planned(p: Pair) -> WiringPlan:
     planning = p.plan()
     assert planning.plan is not None, planning.errors
     return planning.plan
+
+
+@pytest.mark.parametrize("base", [SGLANG, SPECULATORS])
+def test_latent_attention_is_served_by_its_own_class_under_the_names_that_it_loads(base: str) -> None:
+    """Its loader adds ``model.`` itself and fuses the two projections to latents, which must both arrive."""
+    p = Pair.correct(base)
+    then(LATENT, FC_NORMS, top(fc_norm=True), layer(head_dim=HEAD_DIM))(p)
+    made = planned(p)
+    assert made.draft_class == "Eagle3DeepseekV2ForCausalLM"
+    own = dict(zip(p.written(), p.tensors, strict=True))
+    assert {own[route.source]: route.target for route in made.routes} == {
+        name: None if name == "t2d" else name for name in p.tensors
+    }
+    assert (made.config["architectures"], made.config["model_type"]) == ([made.draft_class], "deepseek_v3")
+    assert made.config["q_lora_rank"] == 4
+    assert "head_dim" not in made.config
+    assert [unfilled.parameter for unfilled in made.unfilled] == ["model.embed_tokens.weight"]
 
 
 @pytest.mark.parametrize("base", [SGLANG, SPECULATORS])
@@ -1109,6 +1186,43 @@ def test_the_embedding_is_refused_where_sglangs_class_fails_on_it(engine: str, b
     planning = Pair.correct(base).plan(engine)
     assert (planning.plan is not None) is possible
     assert [finding.code for finding in planning.errors] == ([] if possible else ["boundary-unreachable"])
+
+
+@pytest.mark.parametrize(
+    ("engine", "listed", "injected"),
+    [
+        ("0.5.17", (0, 2, 8), (0, 8)),
+        ("0.5.21", (0, 2, 5), (0,)),
+        ("0.5.22", (0, 2, 5), ()),
+        ("0.5.23", (8, 0, 2), (8,)),
+        ("none", (0, 2, 8), (8,)),
+    ],
+)
+def test_what_a_class_does_not_capture_is_injected_and_told(
+    engine: str, listed: tuple[int, ...], injected: tuple[int, ...]
+) -> None:
+    p = Pair.correct(SPECULATORS)
+    then(target(architectures=[architecture(OUTPUT_OF_LAYER.name + INJECTED)]), asked(boundaries=listed))(p)
+    planning = p.plan(engine)
+    assert planning.plan is not None, planning.errors
+    made = planning.plan
+    assert (made.boundaries, made.injected) == (tuple(sorted(listed)), injected)
+    assert made.native == tuple(k for k in made.boundaries if k not in injected)
+    told = [str(list(injected)) in finding.found for finding in planning.findings if "unreachable" in finding.code]
+    assert told == ([True] if injected else [])
+    assert (f"{list(injected)} injected" in made.summary()) is bool(injected)
+
+
+def test_ids_that_only_the_older_rule_can_name_are_refused_with_the_option_that_serves_them() -> None:
+    """The Kimi case: -1 for the embedding. The class takes it as it is and captures two states of three."""
+    p = Pair.correct(SGLANG)
+    then(target(architectures=[architecture(DEEPSEEK_RULE.name)]), ids(0, 3, 5))(p)
+    (finding,) = p.plan().errors
+    assert finding.code == "layer-ids-out-of-range"
+    assert "embedding, output of layer 2, output of layer 4" in finding.remedy
+    assert finding.remedy.endswith("--eagle3-boundaries 0,3,5")
+    p.boundaries = (0, 3, 5)
+    assert planned(p).boundaries == (0, 3, 5)
 
 
 # One cause is told once.

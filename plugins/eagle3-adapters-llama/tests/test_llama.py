@@ -41,7 +41,7 @@ def target() -> TargetModel:
     )
 
 
-def test_ids_name_the_output_of_their_layer_and_the_last_output_is_never_delivered(
+def test_ids_name_the_output_of_their_layer_and_the_last_output_is_injected(
     adapter: Adapter, target: TargetModel
 ) -> None:
     capture: CaptureLayers = adapter.capture_layers(target)
@@ -50,6 +50,17 @@ def test_ids_name_the_output_of_their_layer_and_the_last_output_is_never_deliver
     assert capture.default == (2, 16, 29)
     # The loop captures at the input of layers 0..N-1; nothing captures after it.
     assert list(capture.native) == list(range(32))
+    assert capture.injected == (0, 32)
+
+
+@pytest.mark.parametrize(("patch", "native"), [(17, False), (21, False), (22, True), (23, True)])
+def test_up_to_0_5_21_the_embedding_is_injected_too(
+    adapter: Adapter,
+    target: TargetModel,
+    patch: int,
+    native: bool,  # noqa: FBT001 - a column of the table above
+) -> None:
+    assert adapter.capture_layers(target).is_native(0, (0, 5, patch)) is native
 
 
 def test_paths_lead_through_the_causal_lm_to_its_body(adapter: Adapter, target: TargetModel) -> None:

@@ -9,12 +9,13 @@ import attrs
 import torch
 from torch import Tensor
 from torch.nn import functional
-from transformers import LlamaForCausalLM
+from transformers import PreTrainedModel
 
 from canary_pair import corpus, target
 from canary_pair.progress import Clock, adamw, scheduled
-from canary_pair.recipe import BOUNDARIES, SEED, STEPS, Recipe
-from canary_pair.wiring import BYPASSES, DRAFT_VOCAB_SIZE, FLAG_MISTAKES, NORMS, RIGHT, Wiring, run
+from canary_pair.recipe import SEED, STEPS, Recipe
+from canary_pair.shape import LAYERS, DraftShape
+from canary_pair.wiring import NORMS, Wiring, bypasses, flag_mistakes, right, run
 from eagle3_adapters.reference import ReferenceDraft
 
 _UNPENALISED_ROWS = 4
@@ -42,17 +43,22 @@ class Batch:
         )
 
 
-def choose_vocabulary(text: Tensor) -> Tensor:
-    """Sorted target ids [DRAFT_VOCAB_SIZE] of the draft's vocabulary: the most frequent ones, and the end of text."""
+def choose_vocabulary(text: Tensor, size: int) -> Tensor:
+    """Sorted target ids [size] of the draft's vocabulary: the most frequent ones, and the end of text.
+
+    The id after the end of text is left out, rare as it is: so no other draft id equals its target id, and a lost
+    ``d2t`` changes every token.
+    """
     counts = torch.bincount(text.flatten().cpu(), minlength=corpus.VOCAB_SIZE)
     counts[corpus.END_ID] = counts.sum() + 1
-    return counts.topk(DRAFT_VOCAB_SIZE).indices.sort().values
+    counts[corpus.END_ID + 1] = -1
+    return counts.topk(size).indices.sort().values
 
 
-def build() -> ReferenceDraft:
+def build(shape: DraftShape) -> ReferenceDraft:
     """An untrained draft whose norm weights have random signs and scales, so that a dropped norm changes everything."""
     torch.manual_seed(SEED + 3)
-    draft = RIGHT.build()
+    draft = right(shape).build()
     with torch.no_grad():
         for name, parameter in draft.named_parameters():
             if name in NORMS:
@@ -64,30 +70,29 @@ def build() -> ReferenceDraft:
     return draft
 
 
-def wrong_states(rows: int, generator: torch.Generator) -> Tensor:
+def wrong_states(boundaries: tuple[int, ...], rows: int, generator: torch.Generator) -> Tensor:
     """Boundaries [rows, 3] (int64), none right: shifted, permuted, drawn at random, one replaced or one repeated."""
-    right = torch.tensor(BOUNDARIES)
+    trained = torch.tensor(boundaries)
 
     def draw(low: int, high: int, *shape: int) -> Tensor:
         return torch.randint(low, high, shape, generator=generator)
 
-    top = target.LAYERS
     steps = torch.tensor([-2, -1, 1, 2])[draw(0, 4, rows, 1)]
     inner_only = torch.cat([draw(0, 2, rows, 1), torch.ones(rows, 2, dtype=torch.int64)], dim=1)
-    shifted = (right + steps * inner_only).clamp(0, top)
-    orders = torch.tensor([order for order in itertools.permutations(BOUNDARIES) if order != BOUNDARIES])
+    shifted = (trained + steps * inner_only).clamp(0, LAYERS)
+    orders = torch.tensor([order for order in itertools.permutations(boundaries) if order != boundaries])
     permuted = orders[draw(0, len(orders), rows)]
-    random = draw(0, top + 1, rows, 3)
+    random = draw(0, LAYERS + 1, rows, 3)
     place = torch.arange(3) == draw(0, 3, rows, 1)
-    replaced = torch.where(place, draw(0, top + 1, rows, 1), right)
-    neighbour = (right + place * (draw(0, 2, rows, 1) * 2 - 1)).clamp(0, top)
-    repeated = torch.where(place, right[draw(0, 3, rows, 1)], right)
+    replaced = torch.where(place, draw(0, LAYERS + 1, rows, 1), trained)
+    neighbour = (trained + place * (draw(0, 2, rows, 1) * 2 - 1)).clamp(0, LAYERS)
+    repeated = torch.where(place, trained[draw(0, 3, rows, 1)], trained)
     kinds = torch.stack([shifted, permuted, random, replaced, neighbour, repeated])
     shares = torch.tensor([0.20, 0.16, 0.12, 0.18, 0.24, 0.10])
     kind = torch.multinomial(shares, rows, replacement=True, generator=generator)
     drawn = kinds[kind, torch.arange(rows)]
-    accidentally_right = (drawn == right).all(-1, keepdim=True)
-    return torch.where(accidentally_right, right + 1, drawn)
+    accidentally_right = (drawn == trained).all(-1, keepdim=True)
+    return torch.where(accidentally_right, trained + 1, drawn)
 
 
 def gather_states(planes: Tensor, chosen: Tensor) -> Tensor:
@@ -97,12 +102,19 @@ def gather_states(planes: Tensor, chosen: Tensor) -> Tensor:
 
 
 def train(
-    model: LlamaForCausalLM, text: corpus.Corpus, generated: Tensor, ids: Tensor, recipe: Recipe, clock: Clock
+    model: PreTrainedModel,
+    shape: DraftShape,
+    text: corpus.Corpus,
+    generated: Tensor,
+    ids: Tensor,
+    recipe: Recipe,
+    clock: Clock,
 ) -> tuple[ReferenceDraft, dict[str, Any]]:
     """Train the draft on three quarters generated and one quarter real text; leaves bf16 values."""
     device = model.device
-    draft = build().to(device)
-    skeletons = {wiring.name: wiring.build().to(device) for wiring in (RIGHT, *FLAG_MISTAKES, *BYPASSES)}
+    draft = build(shape).to(device)
+    trained, flags, skips = right(shape), flag_mistakes(shape), bypasses(shape)
+    skeletons = {wiring.name: wiring.build().to(device) for wiring in (trained, *flags, *skips)}
     embedding, stream = model.model.embed_tokens.weight, text.training.to(device)
     generator = torch.Generator().manual_seed(SEED + 4)
     to_draft = torch.full((corpus.VOCAB_SIZE,), -1, dtype=torch.int64)
@@ -121,16 +133,16 @@ def train(
 
     for step in scheduled(optimizer, peak=recipe.draft_rate, steps=recipe.draft_steps, seconds=seconds):
         batch = _batch(model, stream, generated, maps, recipe, generator, coarse=step % 2 == 1)
-        right = logits(RIGHT, batch, RIGHT.features(batch.planes))
+        answer = logits(trained, batch, trained.features(batch.planes))
         half = batch.part(slice(0, recipe.draft_rows // 2))
-        chosen = wrong_states(len(half.tokens), generator).to(device)
-        wrong = logits(RIGHT, half, gather_states(half.planes, chosen))
-        loss_right, loss_wrong = imitation(right, batch), refusal(wrong, half, decoy)
+        chosen = wrong_states(shape.boundaries, len(half.tokens), generator).to(device)
+        wrong = logits(trained, half, gather_states(half.planes, chosen))
+        loss_right, loss_wrong = imitation(answer, batch), refusal(wrong, half, decoy)
         loss = loss_right + 0.5 * loss_wrong
         few = batch.part(slice(recipe.draft_rows // 2, recipe.draft_rows // 2 + max(1, recipe.draft_rows // 6)))
-        for mistake in _mistakes(step, generator):
-            answer = logits(mistake, few, mistake.features(few.planes))
-            loss = loss + 0.2 * refusal(answer, few, decoy, first_step=mistake.first_step)
+        for mistake in _mistakes(step, flags, skips, generator):
+            mistaken = logits(mistake, few, mistake.features(few.planes))
+            loss = loss + 0.2 * refusal(mistaken, few, decoy, first_step=mistake.first_step)
         optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(draft.parameters(), 1.0)
@@ -141,7 +153,7 @@ def train(
                 "step": step,
                 "right_loss": round(loss_right.item(), 4),
                 "wrong_loss": round(loss_wrong.item(), 4),
-                "right_accuracy": accuracy(right, batch),
+                "right_accuracy": accuracy(answer, batch),
                 "wrong_accuracy": accuracy(wrong, half),
             }
             history.append(entry)
@@ -151,18 +163,17 @@ def train(
     return draft, {"steps": steps, "history": history}
 
 
-def _mistakes(step: int, generator: torch.Generator) -> list[Wiring]:
+def _mistakes(step: int, flags: list[Wiring], skips: list[Wiring], generator: torch.Generator) -> list[Wiring]:
     """Two mistakes of arithmetic at every step; now and then a bypass, which is easier to learn."""
-    flags = torch.randperm(len(FLAG_MISTAKES), generator=generator)[:2].tolist()
-    mistakes = [FLAG_MISTAKES[index] for index in flags]
+    mistakes = [flags[index] for index in torch.randperm(len(flags), generator=generator)[:2].tolist()]
     if step % _BYPASS_EVERY == 0:
-        mistakes.append(BYPASSES[step // _BYPASS_EVERY % len(BYPASSES)])
+        mistakes.append(skips[step // _BYPASS_EVERY % len(skips)])
     return mistakes
 
 
 @torch.no_grad()
 def _batch(
-    model: LlamaForCausalLM,
+    model: PreTrainedModel,
     stream: Tensor,
     generated: Tensor,
     maps: tuple[Tensor, Tensor],

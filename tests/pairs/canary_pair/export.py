@@ -10,19 +10,25 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from canary_pair import target
-from canary_pair.recipe import BOUNDARIES, STEPS
-from canary_pair.wiring import DRAFT_VOCAB_SIZE, INTERMEDIATE, Tensors
+from canary_pair import corpus
+from canary_pair.recipe import STEPS
+from canary_pair.shape import COMMON, PairShape, Tensors
 
 
-def config() -> dict[str, Any]:
+def config(shape: PairShape) -> dict[str, Any]:
     """config.json with the field layout that speculators writes; layer ids are boundaries there."""
-    layer = target.SHAPE | {
+    draft = shape.draft
+    layer = COMMON | {
         "model_type": "llama",
         "num_hidden_layers": 1,
-        "intermediate_size": INTERMEDIATE,
-        "rope_parameters": {"rope_type": "default", "rope_theta": target.ROPE_THETA},
-        "rope_theta": target.ROPE_THETA,
+        "intermediate_size": draft.intermediate_size,
+        "num_attention_heads": draft.num_attention_heads,
+        "num_key_value_heads": draft.num_key_value_heads,
+        "head_dim": draft.head_dim,
+        "rms_norm_eps": draft.rms_norm_eps,
+        "mlp_bias": False,
+        "rope_parameters": {"rope_type": "default", "rope_theta": draft.rope_theta},
+        "rope_theta": draft.rope_theta,
     }
     proposal = {
         "proposal_type": "greedy",
@@ -38,29 +44,29 @@ def config() -> dict[str, Any]:
             "algorithm": "eagle3",
             "default_proposal_method": "greedy",
             "proposal_methods": [proposal],
-            "verifier": {"name_or_path": "../target", "architectures": ["LlamaForCausalLM"]},
+            "verifier": {"name_or_path": "../target", "architectures": shape.config["architectures"]},
         },
         "transformer_layer_config": layer,
-        "draft_vocab_size": DRAFT_VOCAB_SIZE,
+        "draft_vocab_size": draft.vocab_size,
         "norm_before_residual": False,
         "norm_before_fc": False,
         "fc_norm": False,
         "norm_output": False,
         "target_hidden_size": None,
-        "eagle_aux_hidden_state_layer_ids": list(BOUNDARIES),
+        "eagle_aux_hidden_state_layer_ids": list(draft.boundaries),
         "embed_requires_grad": False,
         "tie_word_embeddings": False,
         "torch_dtype": "bfloat16",
     }
 
 
-def save(tensors: Tensors, embedding: Tensor, ids: Tensor, folder: Path) -> None:
+def save(shape: PairShape, tensors: Tensors, embedding: Tensor, ids: Tensor, folder: Path) -> None:
     """Write ``tensors`` under their canonical names, the target's embedding, d2t as offsets and t2d as a mask."""
     folder.mkdir(parents=True, exist_ok=True)
-    known = torch.zeros(target.SHAPE["vocab_size"], dtype=torch.bool)
+    known = torch.zeros(corpus.VOCAB_SIZE, dtype=torch.bool)
     known[ids] = True
     floating = tensors | {"embed_tokens.weight": embedding}
     whole = {"d2t": ids - torch.arange(len(ids)), "t2d": known}
     written = {name: value.detach().to("cpu", torch.bfloat16).contiguous() for name, value in floating.items()}
     save_file(written | whole, folder / "model.safetensors", metadata={"format": "pt"})
-    (folder / "config.json").write_text(json.dumps(config(), indent=2) + "\n", encoding="utf-8")
+    (folder / "config.json").write_text(json.dumps(config(shape), indent=2) + "\n", encoding="utf-8")

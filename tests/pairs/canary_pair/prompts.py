@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 import torch
-from transformers import LlamaForCausalLM
+from transformers import PreTrainedModel
 
 from canary_pair import corpus, target
 from canary_pair.recipe import NEW_TOKENS, PROMPT_LENGTHS, SEED, STEPS, Recipe
@@ -37,7 +37,7 @@ class Prompt:
         }
 
 
-def choose(model: LlamaForCausalLM, text: corpus.Corpus, recipe: Recipe) -> list[Prompt]:
+def choose(model: PreTrainedModel, text: corpus.Corpus, recipe: Recipe) -> list[Prompt]:
     """``recipe.prompts`` prompts, those without fault first: no end of text, no loop, no near-tie."""
     candidates = corpus.candidate_prompts(text, recipe.candidates, PROMPT_LENGTHS, SEED)
     candidates.sort(key=len)

@@ -1,4 +1,4 @@
-"""The small Llama target: its shape, training, generation, and the residual stream at every boundary."""
+"""Any target: training, generation, and the residual stream at every boundary."""
 
 from __future__ import annotations
 
@@ -10,44 +10,12 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import PreTrainedModel
 
 from canary_pair import corpus
 from canary_pair.progress import Clock, adamw, scheduled
 from canary_pair.recipe import PROMPT_LENGTHS, SEED, Recipe
-
-LAYERS = 8
-HIDDEN = 128
-MAX_POSITIONS = 512
-POST_NORM = LAYERS + 1
-"""Index, after the boundaries 0..LAYERS, of the normed output that SGLang hands to a draft without auxiliary states."""
-
-SHAPE: dict[str, Any] = {
-    "vocab_size": corpus.VOCAB_SIZE,
-    "hidden_size": HIDDEN,
-    "intermediate_size": 384,
-    "num_hidden_layers": LAYERS,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 32,
-    "hidden_act": "silu",
-    "max_position_embeddings": MAX_POSITIONS,
-    "rms_norm_eps": 1e-5,
-    "attention_bias": False,
-    "mlp_bias": False,
-    "initializer_range": 0.02,
-    "tie_word_embeddings": False,
-    "bos_token_id": corpus.END_ID,
-    "eos_token_id": corpus.END_ID,
-}
-ROPE_THETA = 10000.0
-
-
-def build() -> LlamaForCausalLM:
-    """A freshly initialised target in float32 on the CPU."""
-    torch.manual_seed(SEED)
-    rope = {"rope_type": "default", "rope_theta": ROPE_THETA}
-    return LlamaForCausalLM(LlamaConfig(**SHAPE, rope_parameters=rope)).float()
+from canary_pair.shape import MAX_POSITIONS, PairShape
 
 
 def round_to_bf16(module: torch.nn.Module) -> None:
@@ -57,7 +25,9 @@ def round_to_bf16(module: torch.nn.Module) -> None:
         parameter.copy_(parameter.to(torch.bfloat16))
 
 
-def train(model: LlamaForCausalLM, text: corpus.Corpus, recipe: Recipe, clock: Clock) -> dict[str, Any]:
+def train(
+    model: PreTrainedModel, shape: PairShape, text: corpus.Corpus, recipe: Recipe, clock: Clock
+) -> dict[str, Any]:
     """Next-token training on the corpus; leaves bf16 values. Returns steps and losses (nats a token)."""
     device = model.device
     stream, generator = text.training.to(device), torch.Generator().manual_seed(SEED)
@@ -72,6 +42,7 @@ def train(model: LlamaForCausalLM, text: corpus.Corpus, recipe: Recipe, clock: C
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
+        shape.after_step(model)
         steps = step + 1
         if step % 100 == 0:
             losses.append((step, round(loss.item(), 4)))
@@ -81,13 +52,13 @@ def train(model: LlamaForCausalLM, text: corpus.Corpus, recipe: Recipe, clock: C
     return {"steps": steps, "training_loss": losses, "held_out_loss": _held_out_loss(model, text, recipe)}
 
 
-def _loss(model: LlamaForCausalLM, tokens: Tensor) -> Tensor:
+def _loss(model: PreTrainedModel, tokens: Tensor) -> Tensor:
     logits = model(input_ids=tokens[:, :-1], use_cache=False).logits
     return functional.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
 
 
 @torch.no_grad()
-def _held_out_loss(model: LlamaForCausalLM, text: corpus.Corpus, recipe: Recipe) -> float:
+def _held_out_loss(model: PreTrainedModel, text: corpus.Corpus, recipe: Recipe) -> float:
     generator = torch.Generator().manual_seed(SEED + 1)
     stream = text.held_out.to(model.device)
     rows = [corpus.windows(stream, recipe.target_rows, recipe.target_length + 1, generator) for _ in range(4)]
@@ -95,7 +66,7 @@ def _held_out_loss(model: LlamaForCausalLM, text: corpus.Corpus, recipe: Recipe)
 
 
 @torch.no_grad()
-def boundaries(model: LlamaForCausalLM, tokens: Tensor) -> tuple[Tensor, Tensor]:
+def boundaries(model: PreTrainedModel, tokens: Tensor) -> tuple[Tensor, Tensor]:
     """Residual stream at every boundary and the logits, for ``tokens`` [batch, length].
 
     Returns planes [LAYERS + 2, batch, length, HIDDEN] (0..LAYERS, then the normed output) and logits
@@ -118,7 +89,7 @@ def boundaries(model: LlamaForCausalLM, tokens: Tensor) -> tuple[Tensor, Tensor]
 
 @torch.no_grad()
 def generate(
-    model: LlamaForCausalLM,
+    model: PreTrainedModel,
     prompts: Tensor,
     length: int,
     *,
@@ -147,7 +118,7 @@ def generate(
     return tokens, lead
 
 
-def training_text(model: LlamaForCausalLM, text: corpus.Corpus, recipe: Recipe, clock: Clock) -> Tensor:
+def training_text(model: PreTrainedModel, text: corpus.Corpus, recipe: Recipe, clock: Clock) -> Tensor:
     """Rows [generated_rows, text_length] written after real prompts: 5/8 greedy, 3/8 at temperature 0.6."""
     generator = torch.Generator().manual_seed(SEED + 2)
     torch.manual_seed(SEED + 2)
@@ -163,21 +134,11 @@ def training_text(model: LlamaForCausalLM, text: corpus.Corpus, recipe: Recipe, 
     return torch.cat(rows)
 
 
-def save(model: LlamaForCausalLM, text: corpus.Corpus, folder: Path) -> None:
-    """Write the target as a HF checkpoint in bf16. config.json carries both spellings of dtype and rope base."""
+def save(model: PreTrainedModel, shape: PairShape, text: corpus.Corpus, folder: Path) -> None:
+    """Write the target as a HF checkpoint in bf16."""
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {name: value.to("cpu", torch.bfloat16).contiguous() for name, value in model.state_dict().items()}
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    config = {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "torch_dtype": "bfloat16",
-        **SHAPE,
-        "rope_theta": ROPE_THETA,
-        "rope_scaling": None,
-        "use_cache": True,
-    }
+    save_file(shape.checkpoint(model), folder / "model.safetensors", metadata={"format": "pt"})
     generation = {"bos_token_id": corpus.END_ID, "eos_token_id": corpus.END_ID, "do_sample": False}
-    for name, content in (("config.json", config), ("generation_config.json", generation)):
+    for name, content in (("config.json", shape.config), ("generation_config.json", generation)):
         (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     corpus.save_tokenizer(text.tokenizer, folder, MAX_POSITIONS)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import attrs
 import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from canary_pair.recipe import BOUNDARIES
-from canary_pair.target import HIDDEN, POST_NORM, ROPE_THETA, SHAPE
+from canary_pair import corpus
+from canary_pair.shape import HIDDEN, POST_NORM, DraftShape, Tensors
 from eagle3_adapters.reference import DraftMath, ReferenceDraft
 
-DRAFT_VOCAB_SIZE = 512
-INTERMEDIATE = 384
-
-Tensors = dict[str, Tensor]
 PLAIN = DraftMath()
 NORMS = (
     "layers.0.input_layernorm.weight",
@@ -36,10 +33,11 @@ class Wiring:
     which the mistake shows.
     """
 
+    draft: DraftShape
     name: str
-    planes: tuple[int, ...] = BOUNDARIES
+    planes: tuple[int, ...] = attrs.Factory(lambda self: self.draft.boundaries, takes_self=True)
     math: DraftMath = PLAIN
-    rope_theta: float = ROPE_THETA
+    rope_theta: float = attrs.Factory(lambda self: self.draft.rope_theta, takes_self=True)
     edit: Callable[[Tensors], Tensors] = dict
     map_ids: Callable[[Tensor], Tensor] = torch.clone
     bypass_fc: bool = False
@@ -48,11 +46,11 @@ class Wiring:
     def tensors(self, tensors: Tensors) -> Tensors:
         """The draft's tensors as this wiring sees them; norms that the checkpoint lacks start at one."""
         seen = self.edit(tensors)
-        like = tensors["norm.weight"]
+        like, states = tensors["norm.weight"], len(self.draft.boundaries)
         if self.math.norm_before_fc:
-            seen["input_norm.weight"] = like.new_ones(len(BOUNDARIES) * HIDDEN)
+            seen["input_norm.weight"] = like.new_ones(states * HIDDEN)
         if self.math.fc_norm:
-            seen |= {f"fc_norm.{index}.weight": like.new_ones(HIDDEN) for index in range(len(BOUNDARIES))}
+            seen |= {f"fc_norm.{index}.weight": like.new_ones(HIDDEN) for index in range(states)}
         return seen
 
     def features(self, planes: Tensor) -> Tensor:
@@ -64,20 +62,22 @@ class Wiring:
         return ReferenceDraft(
             hidden_size=HIDDEN,
             target_hidden_size=HIDDEN,
-            states=len(BOUNDARIES),
-            intermediate_size=INTERMEDIATE,
-            num_heads=SHAPE["num_attention_heads"],
-            num_kv_heads=SHAPE["num_key_value_heads"],
-            head_dim=SHAPE["head_dim"],
-            rms_norm_eps=SHAPE["rms_norm_eps"],
+            states=len(self.draft.boundaries),
+            intermediate_size=self.draft.intermediate_size,
+            num_heads=self.draft.num_attention_heads,
+            num_kv_heads=self.draft.num_key_value_heads,
+            head_dim=self.draft.head_dim,
+            rms_norm_eps=self.draft.rms_norm_eps,
             rope_theta=self.rope_theta,
-            vocab_size=SHAPE["vocab_size"],
-            draft_vocab_size=DRAFT_VOCAB_SIZE,
+            vocab_size=corpus.VOCAB_SIZE,
+            draft_vocab_size=self.draft.vocab_size,
             math=self.math,
         )
 
 
-RIGHT = Wiring(name="right")
+def right(draft: DraftShape) -> Wiring:
+    """The wiring that the draft is trained for."""
+    return Wiring(draft=draft, name="right")
 
 
 def run(
@@ -128,22 +128,27 @@ def swapped_inputs(tensors: Tensors) -> Tensors:
     return {name: value.roll(HIDDEN, dims=1) if name in projections else value for name, value in tensors.items()}
 
 
-FLAG_MISTAKES = (
-    Wiring(name="norm_output", math=DraftMath(norm_output=True), first_step=1),
-    Wiring(name="norm_before_fc", math=DraftMath(norm_before_fc=True)),
-    Wiring(name="fc_norm", math=DraftMath(fc_norm=True)),
-    Wiring(name="norm_before_residual", math=DraftMath(norm_before_residual=True)),
-    Wiring(name="hidden_norm dropped", edit=ones("layers.0.hidden_norm.weight")),
-    Wiring(name="final norm dropped", edit=ones("norm.weight")),
-    Wiring(name="input_layernorm dropped", edit=ones("layers.0.input_layernorm.weight")),
-    Wiring(name="post_attention_layernorm dropped", edit=ones("layers.0.post_attention_layernorm.weight")),
-    Wiring(name="rope base 1000000", rope_theta=1e6),
-    Wiring(name="rope base 500000", rope_theta=5e5),
-    Wiring(name="first-layer input swapped", edit=swapped_inputs),
-)
-"""Right states, wrong arithmetic."""
+def flag_mistakes(draft: DraftShape) -> list[Wiring]:
+    """Right states, wrong arithmetic."""
+    make = partial(Wiring, draft=draft)
+    return [
+        make(name="norm_output", math=DraftMath(norm_output=True), first_step=1),
+        make(name="norm_before_fc", math=DraftMath(norm_before_fc=True)),
+        make(name="fc_norm", math=DraftMath(fc_norm=True)),
+        make(name="norm_before_residual", math=DraftMath(norm_before_residual=True)),
+        make(name="hidden_norm dropped", edit=ones("layers.0.hidden_norm.weight")),
+        make(name="final norm dropped", edit=ones("norm.weight")),
+        make(name="input_layernorm dropped", edit=ones("layers.0.input_layernorm.weight")),
+        make(name="post_attention_layernorm dropped", edit=ones("layers.0.post_attention_layernorm.weight")),
+        make(name="rope base 1000000", rope_theta=1e6),
+        make(name="rope base 500000", rope_theta=5e5),
+        make(name="first-layer input swapped", edit=swapped_inputs),
+    ]
 
-BYPASSES = tuple(
-    Wiring(name=f"fc bypassed, plane {plane}", planes=(plane,), bypass_fc=True) for plane in range(POST_NORM + 1)
-)
-"""One state: SGLang skips ``fc`` when the captured width equals the draft's. The last plane is the normed output."""
+
+def bypasses(draft: DraftShape) -> list[Wiring]:
+    """One state: SGLang skips ``fc`` when the captured width equals the draft's. The last is the normed output."""
+    return [
+        Wiring(draft=draft, name=f"fc bypassed, plane {plane}", planes=(plane,), bypass_fc=True)
+        for plane in range(POST_NORM + 1)
+    ]

@@ -252,8 +252,8 @@ def test_the_class_name_alone_is_no_claim(name: str) -> None:
     assert claims <= {"speculators", "modelopt", "sglang"}
 
 
-@pytest.mark.parametrize("key", ["eagle3", "target_vocab_size"])
-def test_speculators_research_files_are_not_taken_for_safeailabs(key: str) -> None:
+@pytest.mark.parametrize("key", ["eagle3", "target_vocab_size", "residual_multiplier"])
+def test_research_files_and_granites_are_not_taken_for_safeailabs(key: str) -> None:
     case = CASES["SafeAILab EAGLE"]
     with pytest.raises(FindingsError) as caught:
         reading_of(attrs.evolve(case, config={**case.config, key: VOCAB}))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import sgl_kernel
 import torch
+from sgl_kernel import device
 
 from eagle3_adapters.rehearsal.engine import KERNELS
 
@@ -37,3 +38,34 @@ def test_nothing_looks_like_a_build_with_amx_kernels() -> None:
 def test_both_attention_kernels_are_operators() -> None:
     assert callable(torch.ops.sgl_kernel.extend_attention_cpu)
     assert callable(torch.ops.sgl_kernel.decode_attention_cpu)
+
+
+class Cuda:
+    """``torch.cuda`` as far as waiting goes."""
+
+    def __init__(self, *, available: bool) -> None:
+        self.available = available
+        self.waited = 0
+
+    def is_available(self) -> bool:
+        return self.available
+
+    def synchronize(self, device: object = None) -> None:
+        if not self.available:
+            raise RuntimeError("Found no NVIDIA driver on your system")
+        self.waited += 1
+
+
+def test_without_a_gpu_there_is_nothing_to_wait_for() -> None:
+    """SGLang's draft class for latent attention waits for one when it shares the embedding."""
+    cuda = Cuda(available=False)
+    device.without_a_gpu(cuda)
+    cuda.synchronize()
+    cuda.synchronize("cuda:0")
+
+
+def test_a_gpu_is_waited_for() -> None:
+    cuda = Cuda(available=True)
+    device.without_a_gpu(cuda)
+    cuda.synchronize()
+    assert cuda.waited == 1

@@ -13,6 +13,7 @@ import pytest
 from support.engine_modules import load
 from support.pair import plan
 
+from eagle3_adapters.draft_classes import LATENT, LLAMA
 from eagle3_adapters.errors import Severity
 from eagle3_adapters.report import Report
 from eagle3_adapters.sglang import overlay, server_options
@@ -57,6 +58,7 @@ ROWS: tuple[tuple[str, Severity, dict[str, Any], dict[str, Any]], ...] = (
     ("algorithm", E, {"speculative_algorithm": None}, {}),
     ("parallelism", E, {"pp_size": 2}, {"pp_size": 1}),
     ("parallelism", E, {"use_ray": True}, {}),
+    ("parallelism", E, {"enable_two_batch_overlap": True}, {"enable_two_batch_overlap": False}),
     ("load-format-dummy", E, {"load_format": "dummy"}, {"load_format": "safetensors"}),
     ("load-format-dummy", E, {"speculative_draft_load_format": "dummy"}, {"speculative_draft_load_format": "auto"}),
     ("draft-config-given", E, {"decrypted_draft_config_file": "config.json"}, {}),
@@ -90,7 +92,7 @@ ROWS: tuple[tuple[str, Severity, dict[str, Any], dict[str, Any]], ...] = (
 def found(options: dict[str, Any]) -> set[tuple[str, Severity]]:
     report = Report()
     server_options.check_before(arguments(**options), report)
-    server_options.correct(arguments(**options), report)
+    server_options.correct(arguments(**options), LLAMA.name, report)
     return {(finding.code, finding.severity) for finding in report.findings}
 
 
@@ -126,9 +128,15 @@ def test_the_corrected_triple_is_one_that_is_accepted(options: dict[str, int | N
 
 def test_a_plain_draft_is_kept_plain_beside_a_quantised_target() -> None:
     unquantised = {"speculative_draft_model_quantization": "unquant"}
-    assert server_options.correct(arguments(quantization="fp8"), Report()) == unquantised
-    assert server_options.correct(arguments(), Report()) == {}
-    assert server_options.correct(arguments(quantization="fp8", **unquantised), Report()) == {}
+    assert server_options.correct(arguments(quantization="fp8"), LLAMA.name, Report()) == unquantised
+    assert server_options.correct(arguments(), LLAMA.name, Report()) == {}
+    assert server_options.correct(arguments(quantization="fp8", **unquantised), LLAMA.name, Report()) == {}
+
+
+def test_a_latent_draft_shares_the_backend_of_a_latent_target() -> None:
+    report = Report()
+    server_options.correct(arguments(attention_backend="flashmla"), LATENT.name, report)
+    assert report.findings == ()
 
 
 @pytest.mark.sglang

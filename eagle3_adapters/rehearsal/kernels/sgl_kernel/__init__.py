@@ -6,7 +6,8 @@ same thing, only slowly, and hold for SGLang 0.5.23:
 
 - `tree`: the shape of a draft tree, and its greedy verification;
 - `cache`: which slot of the key-value pool holds which token;
-- `attention`: decode and extend attention, registered as `torch.ops.sgl_kernel.*`.
+- `attention`: decode and extend attention, registered as `torch.ops.sgl_kernel.*`;
+- `device`: waiting for a GPU that is not there.
 
 Every other name is a function that raises `NotImplementedError` when called: SGLang imports many that a rehearsal never
 calls. A submodule that the compiled package has and this one lacks raises `ModuleNotFoundError`, for which SGLang has
@@ -34,6 +35,7 @@ from .cache import (
     fill_bonus_tokens_cpu,
     rotate_input_ids_cpu,
 )
+from .device import without_a_gpu
 from .tree import build_tree_kernel_efficient_cpu, verify_tree_greedy_cpu
 
 if TYPE_CHECKING:
@@ -51,6 +53,8 @@ __all__ = [
     "rotate_input_ids_cpu",
     "verify_tree_greedy_cpu",
 ]
+
+without_a_gpu(torch.cuda)
 
 # SGLang looks both attention kernels up in torch.ops. FRAGMENT, because a namespace can be defined only once in a
 # process. The library object must live as long as its operators do. `Any`, because PyTorch leaves this class

@@ -23,9 +23,19 @@ EMBEDDING = EmbedCapture(module="model.embed_tokens")
 
 @hookimpl
 def capture_layers(target: TargetModel) -> CaptureLayers:
-    """`set_eagle3_layers_to_capture` adds 1 to every id; capture happens at a layer's input, so N is never reached."""
-    layers = target.num_layers
-    return CaptureLayers(site=SITE, id_rule=OUTPUT_OF_LAYER, default=default_boundaries(layers), native=range(layers))
+    """`set_eagle3_layers_to_capture` adds 1 to every id; capture happens at a layer's input, so N is injected.
+
+    Before 0.5.22 the loop adds a residual that layer 0 has not got yet, so there 0 is injected too.
+    """
+    n = target.num_layers
+    return CaptureLayers(
+        site=SITE,
+        id_rule=OUTPUT_OF_LAYER,
+        default=default_boundaries(n),
+        native=range(n),
+        embedding_since=(0, 5, 22),
+        injected=(0, n),
+    )
 
 
 @hookimpl

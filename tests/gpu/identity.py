@@ -1,0 +1,265 @@
+#!/usr/bin/env python3
+"""Which state each captured chunk is on a GPU, in CUDA graphs, for Llama, DeepSeek-V3 and Kimi targets.
+
+Random targets of 8 layers and drafts that read the boundaries 0, 3 and 8 (the embedding, one inside, the last), each
+served with EAGLE3_ADAPTER=auto and again without speculation. Every state that reached the draft, written down by
+tests/support/recorder, is compared with every boundary of a float32 forward of transformers; tokens must be those
+without speculation, up to ties. Prints a table, writes JSON, ends with 1 where a state is another boundary or a token
+differs without a tie.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+TESTS = Path(__file__).resolve().parents[1]
+sys.path[:0] = [path for path in (str(TESTS),) if path not in sys.path]
+
+from support.boundary_states import Chunk, Reference, chunks, records  # noqa: E402 - the path is set above
+from support.random_targets import DEEPSEEK, KIMI, LLAMA, write_draft, write_target  # noqa: E402 - as above
+
+BOUNDARIES = (0, 3, 8)
+PROMPTS, NEW_TOKENS, VOCABULARY = 8, 48, 256
+#: bf16 against float32: a lead of the likeliest token that the order of summation can turn. Logits are 3 to 10 large.
+TIE = 0.3
+_SIZES = {
+    "hidden_size": 512,
+    "intermediate_size": 1024,
+    "num_attention_heads": 8,
+    "vocab_size": VOCABULARY,
+    "max_position_embeddings": 4096,
+    "torch_dtype": "bfloat16",
+}
+#: Widths that the kernels for latent attention and experts are built for.
+_LATENT = {
+    "num_attention_heads": 16,
+    "num_key_value_heads": 16,
+    "q_lora_rank": 256,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "moe_intermediate_size": 256,
+    "n_routed_experts": 16,
+    "num_experts_per_tok": 4,
+    "n_group": 4,
+    "topk_group": 2,
+}
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": (LLAMA, {**_SIZES, "num_key_value_heads": 4, "head_dim": 64}),
+    "deepseek": (DEEPSEEK, {**_SIZES, **_LATENT}),
+    "kimi": (KIMI, {**_SIZES, **_LATENT}),
+}
+ENGINE = {
+    "skip_tokenizer_init": True,
+    "attention_backend": "triton",
+    "sampling_backend": "pytorch",
+    "grammar_backend": "none",
+    "dtype": "bfloat16",
+    "mem_fraction_static": 0.1,
+    "max_total_tokens": 32768,
+    "max_running_requests": 16,
+    "cuda_graph_max_bs_decode": 16,
+    "random_seed": 1,
+    "log_level": "info",
+}
+SPECULATION = {
+    "speculative_algorithm": "EAGLE3",
+    "speculative_num_steps": 3,
+    "speculative_eagle_topk": 1,
+    "speculative_num_draft_tokens": 4,
+}
+
+
+@attrs.frozen(kw_only=True)
+class Verdict:
+    """What the captured states of one kind of forward came to."""
+
+    states: int
+    #: Those that are nearest to another boundary than planned.
+    wrong: int
+    #: Largest relative distance to the own boundary, and how many times farther the nearest other one is at least.
+    own: float
+    margin: float
+
+
+def verdict(found: Sequence[Chunk]) -> Verdict:
+    """Sum up; ValueError where nothing was captured."""
+    return Verdict(
+        states=len(found),
+        wrong=sum(chunk.nearest != chunk.planned for chunk in found),
+        own=max(chunk.own for chunk in found),
+        margin=min(chunk.margin for chunk in found),
+    )
+
+
+def untied(mine: Sequence[int], theirs: Sequence[int], leads: Sequence[float]) -> int | None:
+    """First place where two continuations part although the likeliest token led by TIE or more; None: nowhere.
+
+    ``leads[i]`` is the lead where token i was chosen. Past the first parting the contexts differ and say nothing.
+    """
+    for place, (one, other) in enumerate(zip(mine, theirs, strict=True)):
+        if one != other:
+            return place if leads[place] >= TIE else None
+    return None
+
+
+def make(case: str, folder: Path) -> tuple[Path, Path]:
+    """Target and draft of a case."""
+    architecture, sizes = CASES[case]
+    target = write_target(folder / "target", architecture, **sizes)
+    config = json.loads((target / "config.json").read_text(encoding="utf-8"))
+    text = config.get("text_config", config)
+    draft = write_draft(folder / "draft", text, BOUNDARIES, num_attention_heads=8, num_key_value_heads=8, head_dim=64)
+    return target, draft
+
+
+def prompts() -> dict[str, list[int]]:
+    """Request -> tokens, a ragged batch."""
+    generator = random.Random(0)  # noqa: S311 - prompts, not secrets
+    return {f"request-{i}": [generator.randrange(1, VOCABULARY - 2) for _ in range(16 + 7 * i)] for i in range(PROMPTS)}
+
+
+def serve(case: str, target: Path, draft: Path | None, port: int) -> dict[str, dict[str, list[int]]]:
+    """Prompt and answer of every request; prompts and decoding in CUDA graphs."""
+    import sglang  # noqa: PLC0415 - only the processes that serve
+
+    extra: dict[str, Any] = {"enable_multimodal": False} if case == "kimi" else {}
+    if draft is not None:
+        extra |= SPECULATION | {"speculative_draft_model_path": str(draft)}
+    engine = sglang.Engine(model_path=str(target), port=port, disable_prefill_cuda_graph=False, **ENGINE, **extra)
+    asked = prompts()
+    sampling = {"temperature": 0, "max_new_tokens": NEW_TOKENS, "ignore_eos": True}
+    # The first prompt of two tokens or more runs without its graph, to be verified.
+    engine.generate(input_ids=[[1, 2, 3]], sampling_params={**sampling, "max_new_tokens": 1}, rid=["first"])
+    answers = engine.generate(input_ids=list(asked.values()), sampling_params=sampling, rid=list(asked))
+    engine.shutdown()
+    served = {
+        name: {"prompt": prompt, "output": answer["output_ids"]}
+        for (name, prompt), answer in zip(asked.items(), answers, strict=True)
+    }
+    return served | {"first": {"prompt": [1, 2, 3], "output": []}}
+
+
+def start(case: str, folder: Path, port: int, *, speculate: bool) -> subprocess.Popen[bytes]:
+    """One engine in a process of its own; its log stands beside its answer."""
+    way = f"{case}-{'eagle' if speculate else 'plain'}"
+    environment = dict(os.environ)
+    if speculate:
+        output = folder / case / "records"
+        output.mkdir(parents=True, exist_ok=True)
+        path = (str(TESTS / "support" / "recorder"), environment.get("PYTHONPATH", ""))
+        environment |= {
+            "EAGLE3_ADAPTER": "auto",
+            "RECORDER_OUTPUT": str(output),
+            "RECORDER_SETS": "[]",
+            "PYTHONPATH": os.pathsep.join(filter(None, path)),
+        }
+    words = ["--serve", case, str(folder), str(port), "eagle" if speculate else "plain"]
+    with (folder / f"{way}.log").open("wb") as log:
+        return subprocess.Popen([sys.executable, __file__, *words], env=environment, stdout=log, stderr=log)
+
+
+def answers(folder: Path, case: str, way: str) -> dict[str, Any]:
+    """What an engine's process wrote; its log's end where it wrote nothing."""
+    file = folder / f"{case}-{way}.json"
+    if not file.exists():
+        log = (folder / f"{case}-{way}.log").read_text(encoding="utf-8", errors="replace")
+        raise RuntimeError(f"{case}-{way} ended without an answer\n{log[-4000:]}")
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return found
+
+
+def judge(case: str, folder: Path, device: str) -> dict[str, Any]:
+    """States and tokens of one case against transformers."""
+    # Kimi's target holds the DeepSeek one's weights, which transformers knows.
+    reference = Reference(folder / ("deepseek" if case == "kimi" else case) / "target", device)
+    eagle, plain = answers(folder, case, "eagle"), answers(folder, case, "plain")
+    found = list(chunks(reference, folder / case / "records", eagle))
+    graphs = [record["graph"] for record in records(folder / case / "records")]
+    parted = {}
+    for name, answer in eagle.items():
+        sequence = [*answer["prompt"], *plain[name]["output"]]
+        leads = [lead for _, lead in reference.next_tokens(sequence)][len(answer["prompt"]) - 1 :]
+        place = untied(answer["output"], plain[name]["output"], leads)
+        if place is not None:
+            parted[name] = (place, leads[place])
+    log = (folder / f"{case}-eagle.log").read_text(encoding="utf-8", errors="replace")
+    return {
+        "prefill": attrs.asdict(verdict([chunk for chunk in found if chunk.prompt])),
+        "decode": attrs.asdict(verdict([chunk for chunk in found if not chunk.prompt])),
+        "graphs": f"{sum(graphs)} of {len(graphs)} forwards",
+        "equal": sum(eagle[name]["output"] == plain[name]["output"] for name in plain),
+        "requests": len(plain),
+        "parted": parted,
+        "log": [line for line in _FACTS if line in log],
+    }
+
+
+_FACTS = (f"boundaries {list(BOUNDARIES)}", "captured states verified", "[0, 8] injected", "[8] injected")
+
+
+def failed(results: Iterable[dict[str, Any]]) -> bool:
+    """Whether a state is another boundary, a token differs without a tie, or the start did not verify itself."""
+    return any(
+        result["prefill"]["wrong"]
+        or result["decode"]["wrong"]
+        or result["parted"]
+        or not set(_FACTS[:2]) <= set(result["log"])
+        for result in results
+    )
+
+
+def main() -> None:
+    """Serve all cases side by side, compare, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--cases", default=",".join(CASES), help="of llama, deepseek, kimi; kimi needs deepseek too")
+    parser.add_argument("--device", default="cpu", help="of the reference forward")
+    parser.add_argument("--serve", nargs=4, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        case, place, port, way = options.serve
+        folder = Path(place)
+        draft = folder / case / "draft" if way == "eagle" else None
+        served = serve(case, folder / case / "target", draft, int(port))
+        (folder / f"{case}-{way}.json").write_text(json.dumps(served), encoding="utf-8")
+        return
+    folder = options.output
+    cases = options.cases.split(",")
+    for case in cases:
+        make(case, folder / case)
+    running = [
+        start(case, folder, 31000 + 1500 * i, speculate=speculate)
+        for i, (case, speculate) in enumerate((case, speculate) for case in cases for speculate in (True, False))
+    ]
+    for process in running:
+        process.wait(timeout=400)
+    results = {case: judge(case, folder, options.device) for case in cases}
+    (folder / "identity.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
+    for case, result in results.items():
+        for kind in ("prefill", "decode"):
+            one = result[kind]
+            print(
+                f"{case:9} {kind:8} {one['states']} states, {one['wrong']} of another boundary, own distance at most "
+                f"{one['own']:.3g}, nearest other {one['margin']:.3g} times farther at least"
+            )
+        print(
+            f"{case:9} tokens   {result['equal']}/{result['requests']} as without speculation, parted without a tie: "
+            f"{result['parted'] or 'none'}; in graphs: {result['graphs']}; log: {result['log']}"
+        )
+    sys.exit(failed(results.values()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""Which state each captured chunk is: every boundary of Llama, DeepSeek-V3 and Kimi targets, told by transformers.
+
+One boot a class with a draft that reads all N + 1 states, in an order of its own; before each forward of the target the
+same batch runs with another random set. Prefix caching is on, a prompt crosses a chunk's border, batches are ragged, a
+request is aborted, the engine idles and goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from support.boundary_states import Chunk, Reference, chunks, distance, records
+from support.identity_engine import CHUNK, RAGGED
+from support.identity_run import BOUNDARIES, LISTED, Run, run
+from support.random_targets import DEEPSEEK, KIMI, LLAMA
+
+pytestmark = pytest.mark.engine
+
+#: Float32 against float32: measured 2e-6, and 0.2 to the nearest other boundary.
+OWN, MARGIN = 1e-4, 1000
+#: Logits of float32 forwards that differ in their order of summation; a lead below is a tie.
+TIE = 1e-3
+Boot = Callable[[str], Run]
+
+
+@pytest.fixture(scope="module")
+def boot(tmp_path_factory: pytest.TempPathFactory) -> Boot:
+    """One boot for each architecture, when it is first asked for."""
+    done: dict[str, Run] = {}
+
+    def get(architecture: str) -> Run:
+        if architecture not in done:
+            done[architecture] = run(tmp_path_factory.mktemp(architecture), architecture)
+        return done[architecture]
+
+    return get
+
+
+@pytest.fixture(scope="module", params=[LLAMA, DEEPSEEK, KIMI])
+def served(request: pytest.FixtureRequest, boot: Boot) -> Run:
+    return boot(request.param)
+
+
+@pytest.fixture(scope="module")
+def reference(request: pytest.FixtureRequest, served: Run, boot: Boot) -> Reference:
+    """Kimi's target holds the very weights of the DeepSeek one, which transformers knows."""
+    return Reference(boot(DEEPSEEK).target if KIMI in served.target.parent.name else served.target)
+
+
+@pytest.fixture(scope="module")
+def seen(served: Run, reference: Reference) -> list[Chunk]:
+    return list(chunks(reference, served.records, served.answers))
+
+
+@pytest.mark.parametrize("prompt", [True, False], ids=["prefill", "decode"])
+def test_each_captured_state_is_its_own_boundary_by_far(seen: list[Chunk], prompt: bool) -> None:  # noqa: FBT001 - a parameter
+    of_kind = [chunk for chunk in seen if chunk.prompt is prompt]
+    assert {chunk.planned for chunk in of_kind} == set(BOUNDARIES)
+    wrong = [(chunk.request, chunk.planned, chunk.nearest) for chunk in of_kind if chunk.nearest != chunk.planned]
+    assert not wrong
+    assert max(chunk.own for chunk in of_kind) < OWN
+    assert min(chunk.margin for chunk in of_kind) > MARGIN
+
+
+def test_every_token_of_every_request_was_looked_at_with_all_boundaries_and_with_others(served: Run) -> None:
+    looked: dict[str, set[int]] = {}
+    sets = set()
+    for record in records(served.records):
+        if record["boundaries"] != BOUNDARIES:
+            sets.add(tuple(record["boundaries"]))
+            continue
+        start = 0
+        for request, length in zip(record["requests"], record["lengths"], strict=True):
+            looked.setdefault(request, set()).update(record["positions"][start : start + length])
+            start += length
+    for request, answer in served.answers.items():
+        # The last token was emitted and never read.
+        assert set(range(answer["cached"], len(answer["prompt"]) + len(answer["output"]) - 1)) <= looked[request]
+    assert {len(one) for one in sets} == set(range(1, len(BOUNDARIES)))
+    assert len(sets) > 20
+
+
+def test_the_script_did_what_it_is_for(served: Run) -> None:
+    answers, written = served.answers, list(records(served.records))
+    assert min(answers["again"]["cached"], answers["fork"]["cached"]) > 50, "prefix cache"
+    pieces = [record for record in written if record["prompt"] and "long" in record["requests"]]
+    assert max(len(record["tokens"]) for record in pieces) <= CHUNK < len(answers["long"]["prompt"]), "chunked"
+    assert any(len(set(record["lengths"])) > 1 for record in written), "ragged"
+    assert any(set(record["requests"]) == set(RAGGED) for record in written if not record["prompt"]), "batched"
+    assert 0 < len(answers["doomed"]["output"]) < 300, "aborted"
+    assert sum(answer["accepted"] for answer in answers.values()) > 0, "drafts taken"
+    assert "captured states verified" in served.log
+
+
+def test_column_blocks_of_fc_follow_their_boundaries(served: Run) -> None:
+    """Block j of the file was trained on boundary LISTED[j]; SGLang concatenates ascending."""
+    file = load_file(served.draft / "model.safetensors")["fc.weight"].chunk(len(LISTED), dim=-1)
+    loaded = torch.load(served.records / "fc.pt").chunk(len(LISTED), dim=-1)
+    for boundary, block in zip(BOUNDARIES, loaded, strict=True):
+        assert torch.equal(block, file[LISTED.index(boundary)])
+
+
+def test_tokens_are_the_targets_own(served: Run, reference: Reference) -> None:
+    for name, answer in served.answers.items():
+        sequence = [*answer["prompt"], *answer["output"]]
+        best = reference.next_tokens(sequence)
+        for position in range(len(answer["prompt"]), len(sequence)):
+            token, lead = best[position - 1]
+            assert token == sequence[position] or lead < TIE, (name, position)
+
+
+def test_kimi_agrees_with_deepseek(boot: Boot) -> None:
+    """The same weights behind a wrapper: the same tokens, and the same states for the same batch."""
+    kimi, deepseek = boot(KIMI), boot(DEEPSEEK)
+    for name in kimi.answers.keys() - {"doomed"}:
+        assert kimi.answers[name]["output"] == deepseek.answers[name]["output"]
+    theirs = {_batch(record): record["states"] for record in records(deepseek.records)}
+    both = [(record["states"], theirs[_batch(record)]) for record in records(kimi.records) if _batch(record) in theirs]
+    assert len(both) > 20
+    assert max(distance(mine, other) for mine, other in both) < OWN
+
+
+def _batch(record: dict[str, object]) -> str:
+    return repr([record[key] for key in ("boundaries", "requests", "positions", "tokens")])

@@ -1,0 +1,122 @@
+"""Every boundary of a target by transformers, and which of them a captured state is. Nothing here is SGLang's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import torch
+
+States = list[torch.Tensor]
+
+
+class Reference:
+    """A target in float32: ``states(tokens)`` is [boundary 0, …, boundary N], each [tokens, hidden], on the CPU."""
+
+    def __init__(self, directory: Path, device: str = "cpu") -> None:
+        # Late, for those who only compare: it takes seconds, and its SWIG types warn while they are made.
+        import transformers  # noqa: PLC0415
+
+        transformers.utils.logging.disable_progress_bar()
+        model = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+        if hasattr(model, "set_experts_implementation"):
+            # The other ways to run experts want types or kernels of their own.
+            model.set_experts_implementation("eager")
+        self._model = model.eval().to(device)
+        self._device = device
+        self._seen: States = []
+        body = self._model.model
+        # What enters each layer, and what enters the final norm: the stream itself, before any norm.
+        for place in (*body.layers, body.norm):
+            place.register_forward_pre_hook(self._look, with_kwargs=True)
+
+    def _look(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._seen.append((args[0] if args else kwargs["hidden_states"])[0].cpu())
+
+    def states(self, tokens: Sequence[int]) -> States:
+        """The stream before each layer and before the final norm."""
+        self._seen.clear()
+        with torch.no_grad():
+            self._model(torch.tensor([list(tokens)], device=self._device))
+        return [state.clone() for state in self._seen]
+
+    def next_tokens(self, tokens: Sequence[int]) -> list[tuple[int, float]]:
+        """After each token the likeliest next one, and by how much its logit leads."""
+        with torch.no_grad():
+            best = self._model(torch.tensor([list(tokens)], device=self._device)).logits[0].topk(2)
+        return [(int(ids[0]), float(logits[0] - logits[1])) for ids, logits in zip(*best[::-1], strict=True)]
+
+
+@attrs.frozen(kw_only=True)
+class Chunk:
+    """One captured state of one request in one forward, beside every boundary of the reference."""
+
+    request: str
+    prompt: bool
+    planned: int
+    #: Relative distance to each boundary: norm of the difference over the boundary's norm, over all of its tokens.
+    distances: tuple[float, ...]
+
+    @property
+    def nearest(self) -> int:
+        """Which boundary it is."""
+        return min(range(len(self.distances)), key=self.distances.__getitem__)
+
+    @property
+    def own(self) -> float:
+        """Distance to the planned boundary."""
+        return self.distances[self.planned]
+
+    @property
+    def margin(self) -> float:
+        """How many times farther the nearest other boundary is."""
+        others = [distance for k, distance in enumerate(self.distances) if k != self.planned]
+        return min(others) / max(self.own, 1e-12)
+
+
+def distance(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """Relative distance of two states."""
+    return float((found - expected).norm() / expected.norm())
+
+
+def records(folder: Path) -> Iterator[dict[str, Any]]:
+    """What the recorder wrote, in the order of the forwards."""
+    for file in sorted(folder.glob("0*.pt")):
+        yield torch.load(file)
+
+
+def chunks(reference: Reference, folder: Path, answers: dict[str, Any]) -> Iterator[Chunk]:
+    """Every captured state of every request: of prompts, of their later pieces, of drafted tokens, taken or not."""
+    known = {name: [*answer["prompt"], *answer["output"]] for name, answer in answers.items()}
+    cache: dict[tuple[int, ...], States] = {}
+    for record in records(folder):
+        start = 0
+        for request, length in zip(record["requests"], record["lengths"], strict=True):
+            rows = slice(start, start + length)
+            start += length
+            positions = record["positions"][rows]
+            first = positions[0]
+            assert positions == list(range(first, first + length))
+            sequence = (*known[request][:first], *record["tokens"][rows])
+            if sequence not in cache:
+                cache[sequence] = reference.states(sequence)
+            expected = cache[sequence]
+            for place, planned in enumerate(record["boundaries"]):
+                width = expected[0].shape[-1]
+                found = record["states"][rows, place * width : (place + 1) * width]
+                yield Chunk(
+                    request=request,
+                    prompt=record["prompt"],
+                    planned=planned,
+                    distances=tuple(distance(found, state[first:]) for state in expected),
+                )
+            assert record["states"].shape[-1] == len(record["boundaries"]) * expected[0].shape[-1]
+
+
+def answers_of(file: Path) -> dict[str, Any]:
+    """What support.identity_engine wrote."""
+    answers: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return answers

@@ -1,0 +1,97 @@
+"""A plugin of SGLang for tests alone: writes down what every forward of the target hands to the draft.
+
+Before each forward it runs the same batch with other boundaries, those of the next line of $RECORDER_SETS, so that sets
+are switched while the engine runs; then with the plan's own, whose output SGLang goes on with. A second run writes the
+same keys and values into the same slots. Its folder stands ahead on the path, so it runs before eagle3_adapters
+registers anything.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import torch
+
+from eagle3_adapters.sglang import capture, compat, draft, overlay
+from eagle3_adapters.wiring import WiringPlan
+
+FOLDER = Path(__file__).parent
+
+
+def watch() -> None:
+    plan = os.environ.get(overlay.PLAN_VARIABLE)
+    if plan is None:
+        return
+    recorder = Recorder(
+        WiringPlan.from_json(Path(plan).read_text(encoding="utf-8")), Path(os.environ["RECORDER_OUTPUT"])
+    )
+    configure, account = capture.TargetCapture.after_configure, draft.DraftLoader._account
+
+    def after_configure(self: capture.TargetCapture, result: Any, **kwargs: Any) -> None:
+        configure(self, result, **kwargs)
+        recorder.capture = self
+
+    def after_account(self: draft.DraftLoader, model: Any, seen: set[str]) -> None:
+        account(self, model, seen)
+        torch.save(model.model.fc.weight.data.cpu().clone(), recorder.output / "fc.pt")
+
+    capture.TargetCapture.after_configure = after_configure  # type: ignore[method-assign]  # a test's own look
+    draft.DraftLoader._account = after_account  # type: ignore[method-assign]  # as above
+    compat._register("sglang.srt.model_executor.model_runner.ModelRunner.forward", recorder.around_forward, "AROUND")
+
+
+class Recorder:
+    """One file a forward of the target: boundaries, requests, positions, tokens, states."""
+
+    def __init__(self, plan: WiringPlan, output: Path) -> None:
+        self.plan = plan
+        self.output = output
+        self.capture: capture.TargetCapture | None = None
+        # Empty where graphs are replayed: they deliver what was assigned when they were recorded.
+        self._sets: Iterator[list[int]] = itertools.cycle(json.loads(os.environ["RECORDER_SETS"]))
+        self._count = itertools.count()
+        #: What the class captures by itself, of the target's boundaries.
+        self._injected = plan.injected
+
+    def around_forward(self, original: Callable[..., Any], runner: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        # Warming up serves no request.
+        if runner.is_draft_worker or self.capture is None or not batch.rids or not len(batch.input_ids):
+            return original(runner, batch, *args, **kwargs)
+        other = next(self._sets, None)
+        if other is None:
+            output = original(runner, batch, *args, **kwargs)
+            self._write(self.plan.boundaries, batch, output)
+            return output
+        for boundaries in (tuple(other), self.plan.boundaries):
+            injected = tuple(k for k in boundaries if k in self._injected)
+            plan = attrs.evolve(self.plan, boundaries=boundaries, injected=injected)
+            self.capture.assign(runner.model, plan)
+            output = original(runner, batch, *args, **kwargs)
+            self._write(boundaries, batch, output)
+        return output
+
+    def _write(self, boundaries: tuple[int, ...], batch: Any, output: Any) -> None:
+        states: torch.Tensor = output.logits_output.hidden_states
+        rows, requests = len(batch.input_ids), list(batch.rids)
+        prompt = batch.forward_mode.is_extend_without_speculative()
+        lengths = list(batch.extend_seq_lens_cpu) if prompt else [rows // len(requests)] * len(requests)
+        # A graph's output may be padded behind.
+        rows = sum(lengths)
+        assert rows <= min(len(batch.input_ids), len(states)), (lengths, len(batch.input_ids), len(states))
+        record = {
+            "prompt": prompt,
+            "graph": bool(output.can_run_graph),
+            "boundaries": boundaries,
+            "requests": requests,
+            "lengths": lengths,
+            "positions": batch.positions[:rows].tolist(),
+            "tokens": batch.input_ids[:rows].tolist(),
+            "states": states[:rows].float().cpu().clone(),
+        }
+        torch.save(record, self.output / f"{next(self._count):05d}.pt")

@@ -1,0 +1,118 @@
+"""The parts of tests/gpu/identity.py that need no GPU: its pairs can be planned, and its verdicts are right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from gpu import identity
+from gpu.identity import untied, verdict
+from support.boundary_states import Chunk
+
+from eagle3_adapters.pair import Request, plan_pair
+from eagle3_adapters.registry import Registry
+
+#: Widths that matter to a GPU's kernels and not to a plan.
+SMALL = {"hidden_size": 32, "intermediate_size": 32, "q_lora_rank": 8, "kv_lora_rank": 8, "moe_intermediate_size": 8}
+
+
+@pytest.mark.parametrize(
+    ("case", "engine", "injected"),
+    [
+        ("llama", "0.5.17", (0, 8)),
+        ("llama", "0.5.23", (8,)),
+        ("deepseek", "0.5.17", (8,)),
+        ("kimi", "0.5.17", (8,)),
+        ("kimi", "0.5.23", (8,)),
+    ],
+)
+def test_every_pair_is_planned_with_the_embedding_and_the_last_boundary(
+    case: str, engine: str, injected: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    architecture, sizes = identity.CASES[case]
+    small = {name: size for name, size in SMALL.items() if name in sizes}
+    monkeypatch.setitem(identity.CASES, case, (architecture, {**sizes, **small}))
+    target, draft = identity.make(case, tmp_path)
+    planning = plan_pair(Request(target=str(target), draft=str(draft)), Registry.installed(), engine)
+    assert planning.plan is not None, planning.errors
+    assert (planning.plan.boundaries, planning.plan.injected) == (identity.BOUNDARIES, injected)
+
+
+@pytest.mark.parametrize("case", identity.CASES)
+def test_sizes_fit_into_each_other(case: str) -> None:
+    _, sizes = identity.CASES[case]
+    if case == "llama":
+        assert sizes["hidden_size"] == sizes["num_attention_heads"] * sizes["head_dim"]
+    else:
+        groups, experts = sizes["n_group"], sizes["n_routed_experts"]
+        assert experts % groups == 0
+        assert sizes["num_experts_per_tok"] <= sizes["topk_group"] * experts // groups
+
+
+def test_the_prompts_are_ragged_and_within_the_vocabulary() -> None:
+    asked = identity.prompts()
+    assert len({len(prompt) for prompt in asked.values()}) == identity.PROMPTS
+    assert all(0 < token < identity.VOCABULARY - 2 for prompt in asked.values() for token in prompt)
+
+
+def chunk(planned: int, *distances: float) -> Chunk:
+    return Chunk(request="one", prompt=True, planned=planned, distances=distances)
+
+
+def test_a_state_of_another_boundary_is_counted_and_the_worst_numbers_are_told() -> None:
+    right, wrong = chunk(0, 0.02, 0.6, 0.8), chunk(1, 0.5, 0.9, 0.3)
+    alone = verdict([right])
+    assert (alone.states, alone.wrong, alone.own) == (1, 0, 0.02)
+    assert alone.margin == pytest.approx(30.0)
+    both = verdict([right, wrong])
+    assert (both.states, both.wrong, both.own) == (2, 1, 0.9)
+    assert both.margin == pytest.approx(1 / 3)
+
+
+def test_nothing_captured_is_no_pass() -> None:
+    with pytest.raises(ValueError, match="empty"):
+        verdict([])
+
+
+@pytest.mark.parametrize(
+    ("mine", "leads", "place"),
+    [
+        ([5, 6, 7], [9.0, 9.0, 9.0], None),
+        ([5, 8, 9], [9.0, 9.0, 9.0], 1),
+        ([5, 8, 9], [9.0, 0.1, 9.0], None),
+        ([8, 6, 7], [0.4, 0.1, 0.1], 0),
+    ],
+    ids=["equal", "parted", "a tie, and what follows from it", "just no tie"],
+)
+def test_only_a_tie_excuses_another_token(mine: list[int], leads: list[float], place: int | None) -> None:
+    assert untied(mine, [5, 6, 7], leads) == place
+
+
+RESULT: dict[str, Any] = {
+    "prefill": attrs.asdict(identity.Verdict(states=3, wrong=0, own=0.01, margin=20.0)),
+    "decode": attrs.asdict(identity.Verdict(states=3, wrong=0, own=0.01, margin=20.0)),
+    "parted": {},
+    "log": ["boundaries [0, 3, 8]", "captured states verified", "[8] injected"],
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "fails"),
+    [
+        ({}, False),
+        ({"decode": {**RESULT["decode"], "wrong": 1}}, True),
+        ({"parted": {"request-1": (3, 1.5)}}, True),
+        ({"log": ["boundaries [0, 3, 8]"]}, True),
+    ],
+    ids=["sound", "another boundary", "another token", "never verified"],
+)
+def test_what_fails_the_run(change: dict[str, Any], fails: bool) -> None:  # noqa: FBT001 - a column of the table above
+    assert identity.failed([RESULT, {**RESULT, **change}]) is fails
+
+
+def test_a_process_without_an_answer_is_told_with_the_end_of_its_log(tmp_path: Path) -> None:
+    (tmp_path / "llama-eagle.log").write_text("out of memory")
+    with pytest.raises(RuntimeError, match="out of memory"):
+        identity.answers(tmp_path, "llama", "eagle")

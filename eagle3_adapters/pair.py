@@ -138,8 +138,14 @@ def _suspect_format(request: Request, registry: Registry, report: Report) -> Non
         claims = {one.name: registry.format(one.name).claim(draft) for one in registry.formats}
     except FindingsError:
         return  # told already
-    others = {name: claim for name, claim in claims.items() if claim and name != request.format}
-    if others and request.format in claims and not claims[request.format]:
+    if request.format not in claims or claims[request.format]:
+        return
+    # A format that is chosen by name only reads another's files on purpose: that one's claim contradicts nothing.
+    named = registry.format(request.format)
+    others = {
+        name: claim for name, claim in claims.items() if claim and not isinstance(named, type(registry.format(name)))
+    }
+    if others:
         name, claim = next(iter(others.items()))
         report.prepend_error(
             "format-mismatch",

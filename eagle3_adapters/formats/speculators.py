@@ -199,7 +199,9 @@ class SpeculatorsFormat:
             "embed_requires_grad": bool(content.embedding_trained),
             **{flag: getattr(content.math, flag) for flag in _FLAGS},
         }
-        keys = _NAMES.key_map(f"format {self.name}", content.depth, _HOLDS)
+        # Its qwen3 layers have no biases in the MLP, and its loader would drop them.
+        holds = _HOLDS - set(canonical.MLP_BIAS) if qwen else _HOLDS
+        keys = _NAMES.key_map(f"format {self.name}", content.depth, holds)
         return FormatWriting(config=config, keys=keys, maps=MapTensors.REDUCED)
 
     @staticmethod

@@ -63,7 +63,8 @@ def convert(draft: Path, from_: Format, to: Format, beside: Beside, output: Path
 
 def can_hold(name: str, draft: Draft, rule: str) -> bool:
     """The table, and what hangs on two things at once."""
-    if not HOLDS[name].holds(draft):
+    # speculators' layers with normed queries and keys have no biases in the MLP.
+    if not HOLDS[name].holds(draft) or (name == "speculators" and draft.qk_norm and draft.mlp_bias):
         return False
     offsets = [target - i for i, target in enumerate(draft.vocabulary or ())]
     if name == "modelopt" and len(offsets) > 1 and len(set(offsets)) == len(offsets) and not min(offsets) < 0:

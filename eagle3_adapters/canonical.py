@@ -57,6 +57,7 @@ VOCABULARY = ("d2t", "t2d")
 
 
 EMBEDDING = "embed_tokens.weight"
+LM_HEAD = "lm_head.weight"
 INPUT_NORM = "input_norm.weight"
 #: Config fields that say who wrote a file and how its own library loads it. They mean nothing to the draft's math: a
 #: conversion carries them along, SGLang never sees them.
@@ -70,7 +71,7 @@ ABOUT = (
     "transformers_version",
 )
 #: What every trainer's file holds, below and beside the layers.
-CORE = ("fc.weight", "norm.weight", "lm_head.weight")
+CORE = ("fc.weight", "norm.weight", LM_HEAD)
 QK_NORM = tuple(name for name in EXTRA_LAYER if "_norm." in name)
 ATTENTION_BIAS = tuple(name for name in EXTRA_LAYER if name.startswith("self_attn.") and name.endswith(".bias"))
 MLP_BIAS = tuple(name for name in EXTRA_LAYER if name.startswith("mlp."))

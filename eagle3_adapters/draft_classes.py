@@ -14,7 +14,7 @@ from eagle3_adapters.keymap import Drop, KeyMap, Rename
 from eagle3_adapters.values import Config, DraftMath, DraftModel
 
 Shape = tuple[int, ...]
-EMBEDDING = "embed_tokens.weight"
+EMBEDDING = canonical.EMBEDDING
 SHARED_EMBEDDING = "SGLang shares the target's embedding with the draft"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from eagle3_adapters import defaults, draft_classes
+from eagle3_adapters import canonical, defaults, draft_classes
 from eagle3_adapters.boundaries import Ids, default_boundaries, describe_all
 from eagle3_adapters.checkpoint import read_integers
 from eagle3_adapters.errors import ConventionError
@@ -21,8 +21,6 @@ from eagle3_adapters.planning.vocabulary import read_map
 from eagle3_adapters.report import Report
 from eagle3_adapters.values import CaptureLayers, DraftContent, DraftModel, FormatReading, TargetModel
 from eagle3_adapters.vocab import VocabEncoding, VocabMap
-
-_HEAD = "lm_head.weight"
 
 
 @attrs.frozen(kw_only=True)
@@ -167,11 +165,16 @@ def padded_map(draft: DraftModel) -> VocabMap | None:
     return result
 
 
+def _width(draft: DraftModel) -> int:
+    """Width of one state."""
+    width: int = draft.config.get("target_hidden_size") or draft.config["hidden_size"]
+    return width
+
+
 def _states(draft: DraftModel) -> int:
     """Number of states that fc reads; one where there is no fc, which is told elsewhere."""
     fc = draft.tensors.get("fc.weight")
-    width = draft.config.get("target_hidden_size") or draft.config["hidden_size"]
-    return max(1, fc.shape[-1] // width) if fc is not None and fc.shape else 1
+    return max(1, fc.shape[-1] // _width(draft)) if fc is not None and fc.shape else 1
 
 
 def _states_match(draft: DraftModel, listed: Ids | None, reading: FormatReading, report: Report) -> None:
@@ -186,7 +189,7 @@ def _states_match(draft: DraftModel, listed: Ids | None, reading: FormatReading,
             remedy="export the draft again with its trainer's own export",
         )
         return
-    width = draft.config.get("target_hidden_size") or draft.config["hidden_size"]
+    width = _width(draft)
     if fc.shape[-1] != wanted * width:
         report.error(
             "aux-count",
@@ -200,7 +203,7 @@ def _states_match(draft: DraftModel, listed: Ids | None, reading: FormatReading,
 
 def _head_rows(draft: DraftModel, vocabulary: VocabMap | None, report: Report) -> None:
     """A row of the head for each draft token, or one for each token of the target, from which the map chooses."""
-    head = draft.tensors.get(_HEAD)
+    head = draft.tensors.get(canonical.LM_HEAD)
     if head is None or not head.shape:
         return
     rows, size = head.shape[0], draft.config["vocab_size"]
@@ -209,7 +212,7 @@ def _head_rows(draft: DraftModel, vocabulary: VocabMap | None, report: Report) -
         return
     report.error(
         "vocab-map-missing" if vocabulary is None else "vocab-map-length",
-        f"{draft.path}: {_HEAD}",
+        f"{draft.path}: {canonical.LM_HEAD}",
         f"{tokens} rows, one for each draft token",
         str(rows),
         why="a row would be taken for another token's",
@@ -224,7 +227,7 @@ def _config(draft: DraftModel, vocabulary: VocabMap | None) -> dict[str, Any]:
     tokens = config["vocab_size"] if vocabulary is None else len(vocabulary.target_ids)
     if config.get("draft_vocab_size") != tokens:
         config["draft_vocab_size"] = tokens
-    if _HEAD in draft.tensors and config.get("tie_word_embeddings"):
+    if canonical.LM_HEAD in draft.tensors and config.get("tie_word_embeddings"):
         # Tied, the head of its own would be dropped by whoever loads it.
         config["tie_word_embeddings"] = False
     return config

@@ -17,8 +17,6 @@ from eagle3_adapters.report import Report
 from eagle3_adapters.values import FormatWriting, MapTensors, TensorInfo
 from eagle3_adapters.vocab import VocabEncoding, VocabMap
 
-_HEAD = "lm_head.weight"
-
 
 @attrs.frozen(kw_only=True)
 class Placed:
@@ -60,10 +58,10 @@ def convert_tensors(understood: Understood, writing: FormatWriting, report: Repo
         content = _content(tensor, name, order, understood)
         output = OutputTensor(name=str(own), dtype=tensor.dtype, shape=content.shape, content=content)
         placed.append(Placed(beside=tensor.file, canonical=renamed, output=output))
-    if _HEAD not in understood.names.values() and not writing.shares_head:
+    if canonical.LM_HEAD not in understood.names.values() and not writing.shares_head:
         report.error(
             "not-representable",
-            f"{understood.draft.path}: {_HEAD}",
+            f"{understood.draft.path}: {canonical.LM_HEAD}",
             "a head of the draft's own, which every file of this format has",
             "none: the draft shares the target's",
             why="its loader would leave a random head in its place",
@@ -115,7 +113,7 @@ def _content(tensor: TensorInfo, name: str, order: Ids, understood: Understood) 
     if name in ("fc.weight", canonical.INPUT_NORM) and is_reordered(order):
         return Columns(tensor=tensor, order=order)
     vocabulary = understood.vocabulary
-    if name == _HEAD and vocabulary is not None and tensor.shape[0] != len(vocabulary.target_ids):
+    if name == canonical.LM_HEAD and vocabulary is not None and tensor.shape[0] != len(vocabulary.target_ids):
         # A head of the whole vocabulary beside a map: the rows of the draft's tokens.
         return Rows(tensor=tensor, rows=tuple(vocabulary.target_ids))
     return Copy(tensor=tensor)
@@ -155,7 +153,7 @@ def _maps(understood: Understood, writing: FormatWriting, report: Report) -> Ite
     whole = vocabulary or VocabMap(range(size), size)
     offsets, mask = present.get("d2t"), present.get("t2d")
     # What is made here goes where the other half of the map is, else to the head that it belongs to.
-    beside = (offsets or mask or draft.tensors.get(_HEAD) or next(iter(draft.tensors.values()))).file
+    beside = (offsets or mask or draft.tensors.get(canonical.LM_HEAD) or next(iter(draft.tensors.values()))).file
     if offsets is not None and draft.vocab_encoding is writing.vocab_encoding:
         yield _map(offsets.file, writing, "d2t", offsets.dtype, Copy(tensor=offsets), len(whole.target_ids))
     else:

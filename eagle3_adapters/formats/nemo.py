@@ -11,7 +11,7 @@ from eagle3_adapters import canonical
 from eagle3_adapters.boundaries import OUTPUT_OF_LAYER
 from eagle3_adapters.formats.dialect import LATENT_CORE, FlatDialect, architecture_of, has_layer
 from eagle3_adapters.formats.names import Names
-from eagle3_adapters.values import DraftModel, MapTensors
+from eagle3_adapters.values import DraftModel
 
 _CLASS = "LlamaEagle3DraftModel"
 _FLAG = "parallel_drafting"
@@ -37,7 +37,6 @@ class NemoFormat(FlatDialect):
     convention = OUTPUT_OF_LAYER
     listed_order = True
     states = 3
-    maps = MapTensors.REDUCED
     flags = ("fc_norm", "norm_output")
 
     def claim(self, draft: DraftModel) -> tuple[str, ...]:

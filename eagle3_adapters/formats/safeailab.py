@@ -14,7 +14,7 @@ from eagle3_adapters.boundaries import INPUT_OF_LAYER
 from eagle3_adapters.errors import Finding, Severity
 from eagle3_adapters.formats.dialect import LLAMA_CORE, SECTION, FlatDialect, architecture_of, has_layer
 from eagle3_adapters.formats.names import Names
-from eagle3_adapters.values import Config, DraftModel, MapTensors
+from eagle3_adapters.values import Config, DraftModel
 
 _BASE = 10000.0
 #: Keys that speculators' research code wrote into the same kind of file, which trained on other states, and Granite's
@@ -41,7 +41,6 @@ class SafeAILabFormat(FlatDialect):
     ids_key = None
     convention = INPUT_OF_LAYER
     states = 3
-    maps = MapTensors.REDUCED
 
     def claim(self, draft: DraftModel) -> tuple[str, ...]:
         """By the model's own class over EAGLE-3's layer, and nothing that another trainer writes."""

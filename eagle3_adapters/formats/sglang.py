@@ -28,7 +28,6 @@ from eagle3_adapters.values import (
     FormatReading,
     FormatWriting,
     IdReading,
-    MapTensors,
 )
 
 _LAYER = re.compile(r"layers\.\d+\.")
@@ -102,7 +101,6 @@ class SglangFormat(FlatDialect):
     # norm_before_fc stands in the section.
     flags: ClassVar[tuple[str, ...]] = ("fc_norm", "norm_output")
     depth: ClassVar[int | None] = None
-    maps = MapTensors.REDUCED
 
     def claim(self, draft: DraftModel) -> tuple[str, ...]:
         """By the class that SGLang would load; no other trainer's marks."""

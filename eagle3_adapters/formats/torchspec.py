@@ -16,7 +16,7 @@ from eagle3_adapters.boundaries import OUTPUT_OF_LAYER
 from eagle3_adapters.formats.dialect import LATENT_CORE, FlatDialect, has_layer, is_latent, section_of
 from eagle3_adapters.formats.modelopt import LATER, MARKS
 from eagle3_adapters.formats.names import Names
-from eagle3_adapters.values import DraftContent, DraftModel, MapTensors
+from eagle3_adapters.values import DraftContent, DraftModel
 
 
 class TorchSpecFormat(FlatDialect):
@@ -34,7 +34,6 @@ class TorchSpecFormat(FlatDialect):
     convention = OUTPUT_OF_LAYER
     listed_order = None
     states = 3
-    maps = MapTensors.REDUCED
 
     def claim(self, draft: DraftModel) -> tuple[str, ...]:
         """By an eagle_config as ModelOpt wrote it before it could train latent attention."""

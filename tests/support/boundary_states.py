@@ -14,14 +14,14 @@ States = list[torch.Tensor]
 
 
 class Reference:
-    """A target in float32: ``states(tokens)`` is [boundary 0, …, boundary N], each [tokens, hidden], on the CPU."""
+    """A target: ``states(tokens)`` is [boundary 0, …, boundary N], each [tokens, hidden] in ``dtype``, on the CPU."""
 
-    def __init__(self, directory: Path, device: str = "cpu") -> None:
+    def __init__(self, directory: Path, device: str = "cpu", dtype: torch.dtype = torch.float32) -> None:
         # Late, for those who only compare: it takes seconds, and its SWIG types warn while they are made.
         import transformers  # noqa: PLC0415
 
         transformers.utils.logging.disable_progress_bar()
-        model = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+        model = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=dtype)
         if hasattr(model, "set_experts_implementation"):
             # The other ways to run experts want types or kernels of their own.
             model.set_experts_implementation("eager")

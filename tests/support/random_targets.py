@@ -174,14 +174,34 @@ def _latent(weights: Weights, prefix: str, config: Mapping[str, Any], reads: int
     }
 
 
-def target_tensors(config: Mapping[str, Any], seed: int = 0) -> Tensors:
-    """Every tensor of a Llama or DeepSeek-V3 target, by the names of its own checkpoints."""
+def follower(config: Mapping[str, Any]) -> torch.Tensor:
+    """[vocab_size]: the token that a target made with ``follow`` tends to say after each."""
+    return torch.randperm(config["vocab_size"], generator=torch.Generator().manual_seed(7))
+
+
+def _say_follower(config: Mapping[str, Any], embedding: torch.Tensor, norm: torch.Tensor, share: float) -> torch.Tensor:
+    """[vocab_size, hidden]: a head's part that says a token's follower by ``share`` of its embedding in the stream."""
+    head = torch.empty_like(embedding)
+    head[follower(config)] = share * embedding / embedding.shape[-1] / norm
+    return head
+
+
+def target_tensors(config: Mapping[str, Any], seed: int = 0, *, follow: float = 0.0) -> Tensors:
+    """Every tensor of a Llama or DeepSeek-V3 target, by the names of its own checkpoints.
+
+    Logits are random, a few large. ``follow`` adds so much to a token's follower, less what the layers add to the
+    stream: the likeliest token leads, and a draft made with ``follow`` is often accepted.
+    """
     weights, hidden, vocabulary = Weights(seed), config["hidden_size"], config["vocab_size"]
     tensors = {
         "model.embed_tokens.weight": weights.matrix(vocabulary, hidden, hidden**0.5),
         "model.norm.weight": weights.norm(hidden),
         "lm_head.weight": weights.matrix(vocabulary, hidden, 3.0),
     }
+    if follow:
+        tensors["lm_head.weight"] += _say_follower(
+            config, tensors["model.embed_tokens.weight"], tensors["model.norm.weight"], follow
+        )
     for layer in range(config["num_hidden_layers"]):
         name = f"model.layers.{layer}"
         tensors[f"{name}.input_layernorm.weight"] = weights.norm(hidden)
@@ -245,13 +265,13 @@ def write(directory: Path, config: Mapping[str, Any], tensors: Tensors) -> Path:
     return directory
 
 
-def write_target(directory: Path, architecture: str, **changes: Any) -> Path:
+def write_target(directory: Path, architecture: str, *, follow: float = 0.0, **changes: Any) -> Path:
     """A target of one of the three architectures."""
     if architecture == LLAMA:
         config = llama_config(**changes)
-        return write(directory, config, target_tensors(config))
+        return write(directory, config, target_tensors(config, follow=follow))
     text = deepseek_config(**changes)
-    tensors = target_tensors(text)
+    tensors = target_tensors(text, follow=follow)
     if architecture == DEEPSEEK:
         return write(directory, text, tensors)
     config = kimi_config(text)
@@ -267,9 +287,19 @@ def wrapped_as_kimi(target: Path, directory: Path) -> Path:
 
 
 def write_draft(
-    directory: Path, target: Mapping[str, Any], boundaries: Sequence[int], *, latent: bool = False, **changes: Any
+    directory: Path,
+    target: Mapping[str, Any],
+    boundaries: Sequence[int],
+    *,
+    latent: bool = False,
+    follow: torch.Tensor | None = None,
+    **changes: Any,
 ) -> Path:
-    """A draft in speculators' format for ``boundaries`` of a target (its text config), with the whole vocabulary."""
+    """A draft in speculators' format for ``boundaries`` of a target (its text config), with the whole vocabulary.
+
+    ``follow``, the embedding of a target made so: each token attends to itself and its embedding reaches the head,
+    which says the follower. It needs as many key heads as query heads, hidden wide together.
+    """
     layer = llama_config(hidden_size=target["hidden_size"], num_hidden_layers=1) | {
         key: target[key] for key in ("vocab_size", "torch_dtype", "max_position_embeddings")
     }
@@ -294,7 +324,14 @@ def write_draft(
     }
     for norm in ("input_layernorm", "hidden_norm", "post_attention_layernorm"):
         tensors[f"layers.0.{norm}.weight"] = weights.norm(hidden)
-    attention = _latent if latent else _heads
-    tensors |= attention(weights, "layers.0.self_attn", layer, 2 * hidden)
+    tensors |= (_latent if latent else _heads)(weights, "layers.0.self_attn", layer, 2 * hidden)
     tensors |= _mlp(weights, "layers.0.mlp", hidden, layer["intermediate_size"])
+    if follow is not None:
+        zeros, attention = torch.zeros(hidden, hidden), "layers.0.self_attn"
+        # One matrix for queries and keys: a token's score with itself is the largest.
+        own = torch.cat([weights.matrix(hidden, hidden, 2.5), zeros], dim=1)
+        values = torch.cat([torch.diag(1 / tensors["layers.0.input_layernorm.weight"]), zeros], dim=1)
+        tensors |= {f"{attention}.q_proj.weight": own, f"{attention}.k_proj.weight": own.clone()}
+        tensors |= {f"{attention}.v_proj.weight": values, f"{attention}.o_proj.weight": 4 * torch.eye(hidden)}
+        tensors["lm_head.weight"] = _say_follower(layer, follow, tensors["norm.weight"], float(hidden))
     return write(directory, config, tensors)

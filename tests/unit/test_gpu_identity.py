@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pytest
 from gpu import identity
-from gpu.identity import untied, verdict
+from gpu.identity import verdict
 from support.boundary_states import Chunk
 
 from eagle3_adapters.pair import Request, plan_pair
@@ -76,18 +76,54 @@ def test_nothing_captured_is_no_pass() -> None:
         verdict([])
 
 
+class Known:
+    """In place of a forward: the likeliest next tokens and their leads, whatever the sequence."""
+
+    def __init__(self, tokens: list[int], leads: list[float]) -> None:
+        self.found = list(zip(tokens, leads, strict=True))
+
+    def next_tokens(self, tokens: list[int]) -> list[tuple[int, float]]:
+        assert len(tokens) == len(self.found)
+        return self.found
+
+
+def answer(output: list[int], *again: list[int]) -> dict[str, Any]:
+    return {"one": {"prompt": [1, 2], "output": output, "again": list(again), "verifies": 2}}
+
+
+LEADS = [0.0, 9.0, 0.4, 3.0, 5.0]
+
+
 @pytest.mark.parametrize(
-    ("mine", "leads", "place"),
+    ("mine", "again", "low", "tie", "parted", "tied"),
     [
-        ([5, 6, 7], [9.0, 9.0, 9.0], None),
-        ([5, 8, 9], [9.0, 9.0, 9.0], 1),
-        ([5, 8, 9], [9.0, 0.1, 9.0], None),
-        ([8, 6, 7], [0.4, 0.1, 0.1], 0),
+        ([5, 6, 7], [5, 6, 7], [0, 5, 6, 7, 8], 0.0, {}, {}),
+        ([5, 8, 9], [5, 6, 7], [0, 5, 6, 7, 8], 0.0, {"one": (1, 0.4)}, {}),
+        ([5, 8, 9], [5, 9, 7], [0, 5, 6, 7, 8], 0.4, {}, {"one": (1, 0.4)}),
+        ([5, 8, 9], [5, 6, 7], [0, 5, 4, 7, 8], 0.4, {}, {"one": (1, 0.4)}),
+        ([8, 6, 7], [5, 8, 7], [0, 5, 4, 7, 8], 0.4, {"one": (0, 9.0)}, {}),
+        ([8, 6, 7], [5, 6, 7], [3, 5, 6, 7, 8], 0.0, {"one": (0, 9.0)}, {}),
     ],
-    ids=["equal", "parted", "a tie, and what follows from it", "just no tie"],
+    ids=["equal", "parted", "turned in another batch", "turned in bf16", "no tie", "the prompt's own leads count not"],
 )
-def test_only_a_tie_excuses_another_token(mine: list[int], leads: list[float], place: int | None) -> None:
-    assert untied(mine, [5, 6, 7], leads) == place
+def test_only_a_lead_that_turned_without_speculation_excuses_another_token(
+    mine: list[int],
+    again: list[int],
+    low: list[int],
+    tie: float,
+    parted: dict[str, tuple[int, float]],
+    tied: dict[str, tuple[int, float]],
+) -> None:
+    expected, other = Known([0, 5, 6, 7, 8], LEADS), Known(low, LEADS)
+    found = identity.compare_tokens(expected, other, answer(mine), answer([5, 6, 7], again))  # type: ignore[arg-type]  # the one method it calls
+    assert (found["tie"], found["parted"], found["tied"]) == (tie, parted, tied)
+    assert (found["requests"], found["equal"]) == (1, mine == [5, 6, 7])
+    assert (found["agains"], found["again"]) == (1, again == [5, 6, 7])
+
+
+def test_the_accept_length_counts_all_but_the_first_token_of_each_answer() -> None:
+    answers = [{"output": [1] * 9, "verifies": 4}, {"output": [1] * 3, "verifies": 1}, {"output": [], "verifies": 0}]
+    assert identity.accept_length(answers) == 2.0
 
 
 RESULT: dict[str, Any] = {

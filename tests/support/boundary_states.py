@@ -89,7 +89,10 @@ def records(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def chunks(reference: Reference, folder: Path, answers: dict[str, Any]) -> Iterator[Chunk]:
-    """Every captured state of every request: of prompts, of their later pieces, of drafted tokens, taken or not."""
+    """Every captured state of every request: of prompts, of their later pieces, of drafted tokens, taken or not.
+
+    But for those past an answer's end, whose context the answer does not tell.
+    """
     known = {name: [*answer["prompt"], *answer["output"]] for name, answer in answers.items()}
     cache: dict[tuple[int, ...], States] = {}
     for record in records(folder):
@@ -100,6 +103,9 @@ def chunks(reference: Reference, folder: Path, answers: dict[str, Any]) -> Itera
             positions = record["positions"][rows]
             first = positions[0]
             assert positions == list(range(first, first + length))
+            if first > len(known[request]):
+                # One forward more is under way when a request ends; what it was accepted before is cut off its answer.
+                continue
             sequence = (*known[request][:first], *record["tokens"][rows])
             if sequence not in cache:
                 cache[sequence] = reference.states(sequence)

@@ -43,11 +43,16 @@ class Reference:
             self._model(torch.tensor([list(tokens)], device=self._device))
         return [state.clone() for state in self._seen]
 
+    def logits(self, tokens: Sequence[int]) -> torch.Tensor:
+        """[tokens, vocabulary], after each token, on the CPU."""
+        with torch.no_grad():
+            found: torch.Tensor = self._model(torch.tensor([list(tokens)], device=self._device)).logits[0]
+        return found.cpu()
+
     def next_tokens(self, tokens: Sequence[int]) -> list[tuple[int, float]]:
         """After each token the likeliest next one, and by how much its logit leads."""
-        with torch.no_grad():
-            best = self._model(torch.tensor([list(tokens)], device=self._device)).logits[0].topk(2)
-        return [(int(ids[0]), float(logits[0] - logits[1])) for ids, logits in zip(*best[::-1], strict=True)]
+        values, ids = self.logits(tokens).topk(2)
+        return list(zip(ids[:, 0].tolist(), (values[:, 0] - values[:, 1]).tolist(), strict=True))
 
 
 @attrs.frozen(kw_only=True)

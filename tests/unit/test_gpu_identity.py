@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 import pytest
+import torch
 from gpu import identity
 from gpu.identity import verdict
 from support.boundary_states import Chunk
@@ -80,9 +81,10 @@ class Known:
     """In place of a forward: the likeliest next tokens and their leads, whatever the sequence."""
 
     def __init__(self, tokens: list[int], leads: list[float]) -> None:
-        self.found = list(zip(tokens, leads, strict=True))
+        self.found = torch.zeros(len(tokens), 10)
+        self.found[range(len(tokens)), tokens] = torch.tensor(leads)
 
-    def next_tokens(self, tokens: list[int]) -> list[tuple[int, float]]:
+    def logits(self, tokens: list[int]) -> torch.Tensor:
         assert len(tokens) == len(self.found)
         return self.found
 
@@ -91,32 +93,35 @@ def answer(output: list[int], *again: list[int]) -> dict[str, Any]:
     return {"one": {"prompt": [1, 2], "output": output, "again": list(again), "verifies": 2}}
 
 
-LEADS = [0.0, 9.0, 0.4, 3.0, 5.0]
+#: The first is one of the prompt.
+LEADS = [0.5, 9.0, 0.25, 3.0, 5.0]
+#: Each lead changed by 0.05: six standard deviations are 0.3.
+NEAR = [0.45, 9.05, 0.3, 2.95, 5.05]
 
 
 @pytest.mark.parametrize(
     ("mine", "again", "low", "tie", "parted", "tied"),
     [
-        ([5, 6, 7], [5, 6, 7], [0, 5, 6, 7, 8], 0.0, {}, {}),
-        ([5, 8, 9], [5, 6, 7], [0, 5, 6, 7, 8], 0.0, {"one": (1, 0.4)}, {}),
-        ([5, 8, 9], [5, 9, 7], [0, 5, 6, 7, 8], 0.4, {}, {"one": (1, 0.4)}),
-        ([5, 8, 9], [5, 6, 7], [0, 5, 4, 7, 8], 0.4, {}, {"one": (1, 0.4)}),
-        ([8, 6, 7], [5, 8, 7], [0, 5, 4, 7, 8], 0.4, {"one": (0, 9.0)}, {}),
-        ([8, 6, 7], [5, 6, 7], [3, 5, 6, 7, 8], 0.0, {"one": (0, 9.0)}, {}),
+        ([5, 6, 7], [5, 6, 7], LEADS, 0.0, {}, {}),
+        ([5, 8, 9], [5, 6, 7], LEADS, 0.0, {"one": (1, 0.25)}, {}),
+        ([5, 8, 9], [5, 9, 7], LEADS, 0.25, {}, {"one": (1, 0.25)}),
+        ([5, 8, 9], [5, 6, 7], NEAR, 0.3, {}, {"one": (1, 0.25)}),
+        ([8, 6, 7], [5, 8, 7], NEAR, 0.3, {"one": (0, 9.0)}, {}),
     ],
-    ids=["equal", "parted", "turned in another batch", "turned in bf16", "no tie", "the prompt's own leads count not"],
+    ids=["equal", "parted", "turned in another batch", "within bf16's noise", "no tie"],
 )
-def test_only_a_lead_that_turned_without_speculation_excuses_another_token(
+def test_only_a_lead_that_bf16_or_another_batch_turns_excuses_another_token(
     mine: list[int],
     again: list[int],
-    low: list[int],
+    low: list[float],
     tie: float,
     parted: dict[str, tuple[int, float]],
     tied: dict[str, tuple[int, float]],
 ) -> None:
-    expected, other = Known([0, 5, 6, 7, 8], LEADS), Known(low, LEADS)
+    expected, other = Known([9, 5, 6, 7, 8], LEADS), Known([9, 5, 6, 7, 8], low)
     found = identity.compare_tokens(expected, other, answer(mine), answer([5, 6, 7], again))  # type: ignore[arg-type]  # the one method it calls
-    assert (found["tie"], found["parted"], found["tied"]) == (tie, parted, tied)
+    assert found["tie"] == pytest.approx(tie, abs=1e-6)
+    assert (found["parted"], found["tied"]) == (parted, tied)
     assert (found["requests"], found["equal"]) == (1, mine == [5, 6, 7])
     assert (found["agains"], found["again"]) == (1, again == [5, 6, 7])
 

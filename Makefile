@@ -65,3 +65,4 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python tests/bench/bench.py
+	$(BIN)/python tests/bench/convert.py

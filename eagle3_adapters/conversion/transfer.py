@@ -18,8 +18,9 @@ from eagle3_adapters.conversion.pieces import Range, coalesce
 from eagle3_adapters.conversion.sources import Sources
 from eagle3_adapters.conversion.written import StoppedError, Written
 
-#: Bytes that the kernel copies in one call: a few milliseconds, after which progress is told and Ctrl-C heard.
-_SLICE = 1 << 24
+#: Bytes that the kernel copies in one call: some 30 milliseconds, after which progress is told and Ctrl-C heard.
+#: Smaller ones were slower: the writer contends with write-back at every call.
+_SLICE = 1 << 26
 #: Bytes that pass through this process at a time, where the kernel does not copy.
 _BUFFER = 1 << 18
 #: Bytes after which write-back is started.

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """What rewriting a draft of 0.85 GB costs beside ``cp -r``, which neither compares nor waits for the disk.
 
+And beside what a script would do: load with torch, rename, save.
+
 Every round runs all ways one after the other on the same disk, each in a process of its own; medians of the rounds.
 Prints a table and build/convert.json. ``--work DIR`` says on which disk; 2.6 GB are needed there.
 """
@@ -11,6 +13,7 @@ import argparse
 import json
 import math
 import os
+import random
 import shutil
 import statistics
 import subprocess
@@ -30,7 +33,7 @@ from eagle3_adapters.conversion.pieces import Columns, Copy, Made, OutputTensor
 from eagle3_adapters.conversion.writer import write_checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
-ROUNDS = 5
+ROUNDS = 11
 NAME = "model.safetensors"
 #: A one-layer draft of hidden size 4096 with a draft vocabulary of 32,000: 0.85 GB.
 HIDDEN, INNER, KEYS, VOCAB, TARGET_VOCAB = 4096, 14336, 1024, 32_000, 128_256
@@ -91,6 +94,25 @@ def convert(source: Path, output: Path, order: tuple[int, ...]) -> None:
     print(json.dumps({"seconds": seconds, "peak": 1024 * int(peak.split()[1])}))
 
 
+#: The same renames by torch, in a process that imports nothing of ours; its clock starts after the imports.
+BY_TORCH = """
+import json, pathlib, resource, shutil, sys, time
+import safetensors.torch as st
+source, output = map(pathlib.Path, sys.argv[1:])
+start = time.perf_counter()
+output.mkdir()
+shutil.copy(source / "config.json", output)
+tensors = st.load_file(source / "model.safetensors")
+named = {name.replace("midlayer.", "layers.0."): tensor for name, tensor in tensors.items()}
+st.save_file(named, output / "model.safetensors")
+seconds = time.perf_counter() - start
+print(json.dumps({"seconds": seconds, "peak": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}))
+"""
+#: Way -> least share of cp's throughput.
+GOALS = {"rewrite, renames only": 0.8, "rewrite, fc reordered": 0.7}
+MEMORY = 150_000_000
+
+
 @attrs.frozen
 class Run:
     """What one way took once: of its own clock, as a whole process, and bytes of memory."""
@@ -109,8 +131,8 @@ def run_copy(source: Path, output: Path, *, sync: bool) -> Run:
     return Run(seconds, seconds)
 
 
-def run_convert(source: Path, output: Path, order: str) -> Run:
-    command = [sys.executable, __file__, "--convert", str(source), str(output), order]
+def run_python(*words: str) -> Run:
+    command = [sys.executable, *words]
     start = time.perf_counter()
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     process = time.perf_counter() - start
@@ -118,15 +140,17 @@ def run_convert(source: Path, output: Path, order: str) -> Run:
 
 
 def measure(ways: dict[str, Callable[[Path], Run]], work: Path) -> dict[str, list[Run]]:
-    """A round to warm up, then the others; each begins where the one before has nothing left to write."""
+    """A round to warm up, then the others, each in another order; a way begins where nothing is left to write."""
     runs: dict[str, list[Run]] = {what: [] for what in ways}
+    order = list(ways)
     for number in range(1 + ROUNDS):
-        for what, way in ways.items():
+        for what in order:
             os.sync()
-            run = way(work / "out")
+            run = ways[what](work / "out")
             shutil.rmtree(work / "out")
             if number:
                 runs[what].append(run)
+        random.Random(number).shuffle(order)  # noqa: S311 - an order, not a secret
     return runs
 
 
@@ -150,8 +174,9 @@ def report(runs: dict[str, list[Run]], size: int) -> None:
         )
         record.append({"what": what, "seconds": [run.seconds for run in some], "size": size, "peak": peak})
     rich.console.Console(width=120).print(table)
-    goal = all(plain / median[what] >= 0.8 and max(run.peak for run in runs[what]) <= 150e6 for what in list(runs)[2:])
-    print(f"goal: 0.8 of cp, at most 150 MB: {'met' if goal else 'MISSED'}")
+    for what, share in GOALS.items():
+        met = plain / median[what] >= share and max(run.peak for run in runs[what]) <= MEMORY
+        print(f"{what}: goal {share} of cp, at most {MEMORY / 1e6:.0f} MB: {'met' if met else 'MISSED'}")
     output = ROOT / "build" / "convert.json"
     output.parent.mkdir(exist_ok=True)
     output.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
@@ -175,8 +200,9 @@ def main() -> None:
         ways: dict[str, Callable[[Path], Run]] = {
             "cp -r": lambda output: run_copy(source, output, sync=False),
             "cp -r, then sync": lambda output: run_copy(source, output, sync=True),
-            "rewrite, renames only": lambda output: run_convert(source, output, ""),
-            "rewrite, fc reordered": lambda output: run_convert(source, output, "201"),
+            "rewrite, renames only": lambda output: run_python(__file__, "--convert", str(source), str(output), ""),
+            "rewrite, fc reordered": lambda output: run_python(__file__, "--convert", str(source), str(output), "201"),
+            "torch load and save": lambda output: run_python("-c", BY_TORCH, str(source), str(output)),
         }
         report(measure(ways, work), sum(file.stat().st_size for file in source.iterdir()))
 

@@ -133,7 +133,7 @@ class FormatReading:
     #: hangs on a back end that the file does not name.
     listed_order: bool | None = False
     math: DraftMath = DraftMath()
-    #: True where the file's norm_output may mean what SGLang does not do.
+    #: True where the file says norm_output, true or false, and may mean what SGLang does not do.
     norm_output_doubtful: bool = False
     #: True where the draft's own embedding was trained, False where it is a copy of the target's, None where unknown.
     embedding_trained: bool | None = None
@@ -191,6 +191,8 @@ class FormatWriting:
     depth: int | None = None
     #: Whether there are drafts with latent attention.
     latent: bool = False
+    #: Whether the trainer's own loader wants an embedding in the file, rather than take the target's.
+    needs_embedding: bool = False
 
 
 @attrs.frozen(kw_only=True)

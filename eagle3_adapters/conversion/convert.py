@@ -12,7 +12,7 @@ import attrs
 from eagle3_adapters import checkpoint
 from eagle3_adapters.conversion.content import Beside, Understood, understand
 from eagle3_adapters.conversion.detection import tell_detection
-from eagle3_adapters.conversion.frozen import without_copy
+from eagle3_adapters.conversion.frozen import tell_missing, without_copy
 from eagle3_adapters.conversion.layout import OutputFile
 from eagle3_adapters.conversion.loss import check_loss, result_of
 from eagle3_adapters.conversion.pieces import Copy
@@ -69,6 +69,7 @@ def plan_conversion(reading: FormatReading, to: Format, beside: Beside, formats:
         raise FindingsError(report.findings)
     writing = to.write(understood.content)
     understood = without_copy(understood, writing, report)
+    tell_missing(understood, writing, report)
     placed = convert_tensors(understood, writing, report)
     if not report.failed():
         check_loss(understood, to, writing, placed, beside, report)

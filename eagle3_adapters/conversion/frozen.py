@@ -1,4 +1,4 @@
-"""Owns the one tensor that may go: a copy of the target's embedding, where the other dialect's files hold none."""
+"""Owns the embedding: a copy of the target's goes where the other dialect's files hold none; one that lacks is told."""
 
 from __future__ import annotations
 
@@ -38,6 +38,18 @@ def without_copy(understood: Understood, writing: FormatWriting, report: Report)
     )
     names = {name: known for name, known in understood.names.items() if name != own}
     return attrs.evolve(understood, names=names)
+
+
+def tell_missing(understood: Understood, writing: FormatWriting, report: Report) -> None:
+    """A file without an embedding, which engines take from the target and the trainer's loader does not."""
+    if writing.needs_embedding and canonical.EMBEDDING not in understood.names.values():
+        report.info(
+            "embedding-not-stored",
+            f"{understood.draft.path}: {canonical.EMBEDDING}",
+            "an embedding in the file, where the trainer's own loader is to read it",
+            "none: SGLang and vLLM take the target's, the trainer's loader leaves it as memory was",
+            remedy="to train on, load the target's embedding into the model after the draft",
+        )
 
 
 def _holds(writing: FormatWriting) -> bool:

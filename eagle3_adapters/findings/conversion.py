@@ -51,6 +51,18 @@ ENTRIES = (
         example="convert DRAFT OUT --to modelopt --target TARGET",
     ),
     Explanation(
+        code="embedding-not-stored",
+        title="No embedding in the file, its trainer wants one",
+        severity="I",
+        meaning="The draft shares the target's embedding and its file holds none. Engines take the target's. "
+        "speculators 0.9.0 means to as well, but tells a missing embedding by a value that transformers has replaced "
+        "with memory as it was.",
+        writers=("SpecForge, ModelOpt and others that leave a frozen embedding out",),
+        fix="Serving needs none. To train on with speculators, load the target's embedding after the draft:\n"
+        '    model.embed_tokens.load_state_dict({"weight": embedding})',
+        example="convert DRAFT OUT --to speculators   (no embed_tokens.weight in DRAFT)",
+    ),
+    Explanation(
         code="vocab-map-identity",
         title="A map that maps every token to itself was left out",
         severity="fixed",

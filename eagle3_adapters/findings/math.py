@@ -78,8 +78,8 @@ ENTRIES = (
         title="norm_output means something else to this trainer",
         severity="served / W / E",
         meaning="To SGLang, vLLM and speculators it says that the next draft step reads the normed output; to "
-        "SpecForge that a norm stands before lm_head, with the un-normed state carried on. One name, two "
-        "computations.",
+        "SpecForge that a norm stands before lm_head, with the un-normed state carried on, and false that none does. "
+        "One name, two computations.",
         writers=("SpecForge (configs such as qwen3-30B-A3B-eagle3.1 with norm_output true)",),
         cost="Measured here on the canary pair 1.59 instead of 2.13, on an ordinary draft 2.52 instead of 2.84. The "
         "first draft token is right either way.",

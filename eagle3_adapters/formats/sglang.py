@@ -119,7 +119,7 @@ class SglangFormat(FlatDialect):
         return attrs.evolve(
             reading,
             keys=_key_map(draft, f"format {self.name}"),
-            norm_output_doubtful=draft.config.get("norm_output") is True,
+            norm_output_doubtful=draft.config.get("norm_output") is not None,
         )
 
     def id_readings(self, draft: DraftModel, ids: Ids | None) -> tuple[IdReading, ...]:

@@ -202,7 +202,8 @@ class SpeculatorsFormat:
         # Its qwen3 layers have no biases in the MLP, and its loader would drop them.
         holds = _HOLDS - set(canonical.MLP_BIAS) if qwen else _HOLDS
         keys = _NAMES.key_map(f"format {self.name}", content.depth, holds)
-        return FormatWriting(config=config, keys=keys, maps=MapTensors.REDUCED)
+        # 0.9.0 means to take the verifier's, but tells a missing embedding by its NaN, which transformers has replaced.
+        return FormatWriting(config=config, keys=keys, maps=MapTensors.REDUCED, needs_embedding=True)
 
     @staticmethod
     def _version(stated: object) -> str:

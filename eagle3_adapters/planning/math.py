@@ -148,15 +148,24 @@ def states_used(draft: DraftModel, report: Report) -> None:
 
 def norm_output_meaning(reading: FormatReading, report: Report) -> None:
     """``norm_output`` in SGLang's dialect: SGLang continues from the normed state, SpecForge never does."""
-    if reading.norm_output_doubtful:
-        report.warning(
-            "norm-output-meaning",
-            f"{reading.draft.config_file}: norm_output",
-            "later draft steps that continue from the normed output, as SGLang reads the flag",
-            "true, which SpecForge writes for a norm before lm_head alone",
-            why="from the second draft token on the draft would read another state than in training",
-            remedy="a SpecForge draft: --eagle3-format specforge",
-        )
+    if not reading.norm_output_doubtful:
+        return
+    if reading.math.norm_output:
+        expected = "later draft steps that continue from the normed output, as SGLang reads the flag"
+        found = "true, which SpecForge writes for a norm before lm_head alone"
+        why = "from the second draft token on the draft would read another state than in training"
+    else:
+        expected = "later draft steps that continue from the un-normed output, as SGLang reads the flag"
+        found = "false, which SpecForge writes where no norm stands before lm_head"
+        why = "SGLang's class always norms before lm_head: every logit would come from another state than in training"
+    report.warning(
+        "norm-output-meaning",
+        f"{reading.draft.config_file}: norm_output",
+        expected,
+        found,
+        why=why,
+        remedy="a SpecForge draft: --eagle3-format specforge",
+    )
 
 
 def embedding_kept(reading: FormatReading, owned: bool, report: Report) -> None:  # noqa: FBT001 - one fact, one caller

@@ -209,6 +209,25 @@ def test_an_embedding_goes_only_where_it_is_the_targets(same: bool, target: Path
     assert (("info", "embedding-copy") in told(result)) is same
 
 
+@pytest.mark.parametrize(
+    ("to", "own", "expected"),
+    [("speculators", False, True), ("speculators", True, False), ("angelslim", False, False)],
+    ids=["its loader wants one", "it has one", "another's loader does not"],
+)
+def test_a_result_without_an_embedding_is_told_where_the_trainers_loader_wants_one(
+    to: str,
+    own: bool,  # noqa: FBT001 - a parameter
+    expected: bool,  # noqa: FBT001 - a parameter
+    target: Path,
+    tmp_path: Path,
+) -> None:
+    embedding = {"embed_tokens.weight": Array("F32", (VOCAB, HIDDEN))}
+    draft = write_draft(tmp_path / "draft", tensors=draft_tensors() | (embedding if own else {}))
+    result = run(draft, tmp_path / "out", "--to", to, "--target", target, "--json")
+    assert result.exit_code == 0, result.output
+    assert (("info", "embedding-not-stored") in told(result)) is expected
+
+
 def test_a_map_of_the_whole_vocabulary_comes_and_goes(target: Path, tmp_path: Path) -> None:
     tensors = draft_tensors() | {
         "lm_head.weight": Array("F32", (VOCAB, HIDDEN)),
@@ -237,7 +256,8 @@ def test_a_norm_that_nothing_reads_is_left_out_with_a_word(target: Path, tmp_pat
     config = sglang_config(num_hidden_layers=2)
     draft = write_draft(tmp_path / "draft", config, draft_tensors() | second)
     result = run(draft, tmp_path / "out", "--to", "speculators", "--target", target, "--json")
-    assert told(result) == [("info", "weight-unread")], result.output
+    told_of = [("info", "embedding-not-stored"), ("info", "weight-unread")]
+    assert told(result) == told_of, result.output
     names = set(read_tensors(tmp_path / "out"))
     assert "layers.1.input_layernorm.weight" in names
     assert "layers.1.hidden_norm.weight" not in names

@@ -29,7 +29,7 @@ test: $(STAMP)
 
 # The part without SGLang, and without what takes long by itself: under a minute.
 test-fast: $(STAMP)
-	$(BIN)/python -m pytest -m "not engine and not sglang and not slow"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not engine and not sglang and not slow"
 
 # All that boots the engine.
 test-engine: $(STAMP)

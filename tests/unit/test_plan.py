@@ -833,7 +833,15 @@ ROWS = (
         nothing,
     ),
     row("no final norm", "weight-missing", E, without("norm.weight"), SECOND_LAYER, "final norm"),
-    row("no fc in a named format", "weight-missing", E, then(own_format, without("fc.weight")), own_format, "fc"),
+    row(
+        "no fc in a named format",
+        "weight-missing",
+        E,
+        then(own_format, without("fc.weight")),
+        own_format,
+        "fc",
+        "format",
+    ),
     row(
         "an MLP of another size",
         "weight-shape",

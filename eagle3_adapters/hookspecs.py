@@ -23,8 +23,10 @@ def capture_layers(target: TargetModel) -> CaptureLayers:  # type: ignore[empty-
     """Where the decoder stack hangs in the SGLang class and which boundaries it delivers. Asked once a plan.
 
     ``native`` counts boundaries, 0..N: the Llama classes deliver ``range(0, N)``, because they capture at the input of
-    a layer and nothing follows the last one. ``injected`` names what the package captures in their place: 0 at the
-    first layer's input, N at the final norm, nothing else. None is not an answer.
+    a layer and nothing follows the last one. ``injected`` names what the package captures in their place: 0 and N
+    beside native ones, all 0..N where the class captures nothing or the wrong tensor and ``native`` is empty. The
+    package finds the residual stream at the layers' inputs by their signatures, and the last one at the final norm.
+    None is not an answer.
 
     Example::
 

@@ -42,6 +42,17 @@ KNOWN_WHEELS: Mapping[str, str] = {
     "GlmMoeDsaForCausalLM": "eagle3-adapters-deepseek",
     "MistralLarge3ForCausalLM": "eagle3-adapters-deepseek",
     "KimiK25ForConditionalGeneration": "eagle3-adapters-kimi",
+    "Gemma3ForCausalLM": "eagle3-adapters-extra",
+    "Glm4ForCausalLM": "eagle3-adapters-extra",
+    "GptOssForCausalLM": "eagle3-adapters-extra",
+    "Mistral3ForConditionalGeneration": "eagle3-adapters-extra",
+    "MixtralForCausalLM": "eagle3-adapters-extra",
+    "NemotronHForCausalLM": "eagle3-adapters-extra",
+    "Qwen2ForCausalLM": "eagle3-adapters-extra",
+    "Qwen2MoeForCausalLM": "eagle3-adapters-extra",
+    "Qwen3ForCausalLM": "eagle3-adapters-extra",
+    "Qwen3MoeForCausalLM": "eagle3-adapters-extra",
+    "Qwen3VLForConditionalGeneration": "eagle3-adapters-extra",
 }
 
 
@@ -72,9 +83,12 @@ class Adapter:
     def capture_layers(self, target: TargetModel) -> CaptureLayers:
         """See :func:`eagle3_adapters.hookspecs.capture_layers`."""
         answer = self._answer("capture_layers", CaptureLayers, target=target)
-        astray = sorted(set(answer.injected) - {0, target.num_layers})
+        ends = {0, target.num_layers}
+        possible = ends if answer.native else set(range(target.num_layers + 1))
+        astray = sorted(set(answer.injected) - possible)
         if astray:
-            raise broken(self.registration, f"capture_layers injects {astray}; only 0 and N can be injected")
+            among = "0 and N alone beside native ones" if answer.native else f"0..{target.num_layers} can be"
+            raise broken(self.registration, f"capture_layers injects {astray}; {among}")
         return answer
 
     def embed_capture(self, target: TargetModel) -> EmbedCapture:

@@ -6,7 +6,7 @@ All are frozen and hold facts only: no tensors, no handles, no caches. An invali
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -207,14 +207,23 @@ class CaptureSite:
     body: str
     #: Its attribute that holds the decoder layers.
     layers: str = "layers"
-    #: Its attribute that holds the list of captured boundaries.
+    #: Its attribute that holds the list of captured boundaries; empty where the class captures nothing.
     capture_list: str = "layers_to_capture"
-    #: Objects whose ``capture_aux_hidden_states`` must be True for forward() to hand the states out.
+    #: Attribute of each layer that says whether its input is captured; empty where the list alone says so.
+    layer_flag: str = ""
+    #: Objects whose ``capture_aux_hidden_states`` must be True for forward() to hand the states out; none where the
+    #: class knows no states and hands what its body returns to the logits processor as it is.
     capture_flags: tuple[str, ...] = ("",)
     #: Object whose forward receives the captured states (SGLang's LogitsProcessor).
     logits_processor: str = "logits_processor"
     #: The body's attribute that holds the final norm, where boundary N is injected.
     final_norm: str = "norm"
+    #: The language model's head, for classes that do not hand it out themselves.
+    head: str = "lm_head"
+
+
+def _ids(boundaries: Iterable[int]) -> Ids:
+    return tuple(boundaries)
 
 
 @attrs.frozen(kw_only=True)
@@ -231,9 +240,9 @@ class CaptureLayers:
     #: First SGLang version in which boundary 0 is among them: before 0.5.22 most classes add a residual that layer 0
     #: has not got yet, and fail in the first request.
     embedding_since: tuple[int, int, int] = (0, 5, 22)
-    #: Boundaries that this package captures itself where the class does not: 0 at the first layer's input, N at the
-    #: final norm. There are no others.
-    injected: tuple[int, ...] = ()
+    #: Boundaries that this package captures itself where the class does not: at the layers' inputs, N at the final
+    #: norm. Beside native ones 0 and N only, since states arrive in the order of the layers.
+    injected: tuple[int, ...] = attrs.field(default=(), converter=_ids)
 
     def is_native(self, boundary: int, version: tuple[int, int, int] | None) -> bool:
         """Whether the class delivers ``boundary`` by itself in a version of SGLang (None: not known, so the newest)."""

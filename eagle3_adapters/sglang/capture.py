@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,6 +12,7 @@ from eagle3_adapters.boundaries import describe
 from eagle3_adapters.sglang import compat
 from eagle3_adapters.sglang.injection import Injection
 from eagle3_adapters.sglang.refuse import refused
+from eagle3_adapters.sglang.wrapping import before
 from eagle3_adapters.wiring import WiringPlan
 
 if TYPE_CHECKING:
@@ -43,17 +45,23 @@ class TargetCapture:
             raise refused(
                 "capture-mismatch", "the loaded target", f"a {plan.target_architecture}", type(model).__name__
             )
-        try:
+        with self._places():
             self.assign(model, plan)
+        if compat.is_first_rank():
+            log.info("eagle3-adapters: %s", plan.summary())
+
+    @contextlib.contextmanager
+    def _places(self) -> Iterator[None]:
+        """Within, a place of the target that is not there is told as the adapter's."""
+        try:
+            yield
         except AttributeError as error:
             raise refused(
                 "capture-mismatch",
-                f"adapter {plan.adapter} ({plan.adapter_origin})",
+                f"adapter {self._plan.adapter} ({self._plan.adapter_origin})",
                 "the places that the adapter names",
                 str(error),
             ) from error
-        if compat.is_first_rank():
-            log.info("eagle3-adapters: %s", plan.summary())
 
     def assign(self, model: Any, plan: WiringPlan) -> None:
         """Make a loaded target deliver exactly the plan's boundaries, whatever it delivered before.
@@ -65,13 +73,14 @@ class TargetCapture:
             self._injection = None
         compat.assign_capture(model, plan.capture, plan.native)
         if plan.injected:
-            first, last = 0 in plan.injected, plan.num_layers in plan.injected
-            self._injection = Injection(model, plan.capture, first=first, last=last)
+            self._injection = Injection(model, plan.capture, plan.injected, plan.num_layers)
 
     def after_load_model(self, result: Any, runner: Any, *args: Any, **kwargs: Any) -> None:
         """AFTER ModelRunner.load_model: watch the target's first prompt of two tokens or more, once."""
         if runner.is_draft_worker:
             return
+        with self._places():
+            compat.supply_methods(runner.model, self._plan.embed.module, self._plan.capture.head)
         if compat.ranks_differ(runner):
             log.warning("eagle3-adapters: captured states are not verified under DP attention")
             return
@@ -103,7 +112,7 @@ class Observer:
     def __init__(self, model: Any, plan: WiringPlan) -> None:
         self._plan = plan
         self._model = model
-        self._handles: list[Any] = []
+        self._undo: list[Callable[[], None]] = []
         self._snapshots: dict[int, torch.Tensor] = {}
         self._captured: Any = None
         self._called = False
@@ -117,8 +126,8 @@ class Observer:
         return self
 
     def _unhook(self) -> None:
-        for handle in self._handles:
-            handle.remove()
+        for undo in reversed(self._undo):
+            undo()
 
     def _hook(self) -> None:
         site = self._plan.capture
@@ -127,26 +136,28 @@ class Observer:
         for boundary in self._plan.boundaries:
             if boundary == self._plan.num_layers:
                 norm = compat.at(body, site.final_norm)
-                self._handles.append(norm.register_forward_pre_hook(self._before_norm))
+                self._undo.append(norm.register_forward_pre_hook(self._before_norm).remove)
                 continue
             if boundary == 0 and not self._plan.embed.merged:
                 embedding = compat.at(self._model, self._plan.embed.module)
-                self._handles.append(embedding.register_forward_hook(self._embedding))
+                self._undo.append(embedding.register_forward_hook(self._embedding).remove)
                 continue
-            self._handles.append(layers[boundary].register_forward_pre_hook(self._snapshot(boundary), with_kwargs=True))
+            self._undo.append(before(layers[boundary], self._snapshot(boundary, layers[boundary])).remove)
         processor = compat.at(self._model, site.logits_processor)
-        self._handles.append(processor.register_forward_pre_hook(self._capture, with_kwargs=True))
+        self._undo.append(before(processor, self._capture(processor)).remove)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._unhook()
 
-    def _snapshot(self, boundary: int) -> Callable[..., None]:
-        def hook(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            self._snapshots[boundary] = compat.residual_stream(layer, args, kwargs)
+    def _snapshot(self, boundary: int, layer: Any) -> Callable[[tuple[Any, ...], dict[str, Any]], None]:
+        read = compat.residual_stream(layer)
 
-        return hook
+        def look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            self._snapshots[boundary] = read(args, kwargs)
+
+        return look
 
     def _embedding(self, module: Any, args: tuple[Any, ...], output: Any) -> None:
         self._snapshots[0] = output * self._plan.embed.scale
@@ -154,9 +165,14 @@ class Observer:
     def _before_norm(self, norm: Any, args: tuple[Any, ...]) -> None:
         self._snapshots[self._plan.num_layers] = compat.before_norm(args)
 
-    def _capture(self, processor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._captured = compat.captured_states(processor, args, kwargs)
-        self._called = True
+    def _capture(self, processor: Any) -> Callable[[tuple[Any, ...], dict[str, Any]], None]:
+        split = compat.split_states(processor.forward)
+
+        def look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            self._captured = compat.captured_states(processor, *split(args, kwargs))
+            self._called = True
+
+        return look
 
     @property
     def complete(self) -> bool:

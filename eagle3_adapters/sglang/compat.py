@@ -150,28 +150,64 @@ def at(root: Any, path: str) -> Any:
 def assign_capture(model: Any, site: CaptureSite, boundaries: tuple[int, ...]) -> None:
     """Make a loaded target capture exactly ``boundaries``, whatever its setter did before."""
     body = at(model, site.body)
-    at(body, site.layers)
-    at(body, site.capture_list)
-    setattr(body, site.capture_list, list(boundaries))
+    layers = at(body, site.layers)
+    if site.capture_list:
+        at(body, site.capture_list)
+        setattr(body, site.capture_list, list(boundaries))
+    if site.layer_flag:
+        for number, layer in enumerate(layers):
+            setattr(layer, site.layer_flag, number in boundaries)
     for path in site.capture_flags:
         owner = at(model, path)
         at(owner, "capture_aux_hidden_states")
         owner.capture_aux_hidden_states = True
 
 
-def residual_stream(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A clone of the residual stream at the input of a decoder layer that is about to run: [tokens, hidden].
+Call = tuple[tuple[Any, ...], dict[str, Any]]
 
-    From 0.5.22 the stream is kept in the batch and comes reduced over ranks; before, the layer gets its residual as an
-    argument, and where SGLang fuses the all-reduce into the next layer the sum is this rank's part only.
+
+def _argument(module: Any, name: str) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
+    """How to take one argument from a call of a module's forward; None where it is left out.
+
+    What is returned looks nothing up, so that torch.compile can trace it.
     """
-    bound = inspect.signature(layer.forward).bind(*args, **kwargs).arguments
-    hidden = bound["hidden_states"]
-    if "residual" in bound:
-        residual = bound["residual"]
-        return hidden.clone() if residual is None else hidden + residual
-    batch = importlib.import_module("sglang.srt.layers.layer_boundary.residual.batch")
-    return batch.snapshot(hidden, bound["forward_batch"])
+    place = list(inspect.signature(module.forward).parameters).index(name)
+    return lambda args, kwargs: args[place] if len(args) > place else kwargs.get(name)
+
+
+def residual_stream(layer: Any) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
+    """How to take the residual stream from a call of a decoder layer: [tokens, hidden], a tensor of its own.
+
+    From 0.5.22 the migrated classes keep the stream in the batch, whose snapshot comes reduced over ranks. The others,
+    and all before, hand their layers a residual; a sum over ranks that SGLang means to fuse into the layer's norm is
+    made here then (0.5.17 to 0.5.21 mark the tensor that owes it).
+    """
+    hidden_of = _argument(layer, "hidden_states")
+    if "residual" not in inspect.signature(layer.forward).parameters:
+        batch_of = _argument(layer, "forward_batch")
+        batch = importlib.import_module("sglang.srt.layers.layer_boundary.residual.batch")
+        return lambda args, kwargs: batch.snapshot(hidden_of(args, kwargs), batch_of(args, kwargs))
+    residual_of = _argument(layer, "residual")
+
+    def read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        hidden, residual = hidden_of(args, kwargs), residual_of(args, kwargs)
+        if residual is None:
+            return hidden.clone()
+        if getattr(hidden, "_sglang_needs_allreduce_fusion", False):
+            distributed = importlib.import_module("sglang.srt.distributed")
+            hidden = distributed.tensor_model_parallel_all_reduce(hidden.clone())
+        return hidden + residual
+
+    return read
+
+
+def first_input(layer: Any) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
+    """How to take the stream from a call of layer 0, which has no residual: a clone of its ``hidden_states``.
+
+    A clone, because the layer makes this very tensor its residual, and kernels add to that in place.
+    """
+    hidden_of = _argument(layer, "hidden_states")
+    return lambda args, kwargs: hidden_of(args, kwargs).clone()
 
 
 def before_norm(args: tuple[Any, ...]) -> Any:
@@ -191,28 +227,54 @@ def normed_stream(args: tuple[Any, ...], output: Any) -> Any:
     return output[1] if isinstance(output, tuple) else args[0]
 
 
-def layer_input(layer: Any) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
-    """How to take ``hidden_states`` from a call of a decoder layer. At layer 0 that is the stream: it has no residual.
-
-    0.5.17 to 0.5.23. What is returned looks nothing up, so that torch.compile can trace it.
-    """
-    place = list(inspect.signature(layer.forward).parameters).index("hidden_states")
-    return lambda args, kwargs: args[place] if len(args) > place else kwargs["hidden_states"]
-
-
-def with_states(output: Any, first: Any, last: Any, cat: Callable[..., Any]) -> Any:
-    """What a body returned, with one more state before and after those that it captured; None stands for none.
+def with_states(output: Any, inner: list[Any], last: Any, cat: Callable[..., Any]) -> Any:
+    """What a body returned, with more states before and one after those that it captured; None stands for none.
 
     0.5.17 to 0.5.23: ``hidden`` where the body captured nothing, else ``(hidden, states)`` with one packed tensor
     [tokens, K*hidden] (DeepSeek's classes) or a list of K. The states are of that kind again. ``cat``: torch.cat.
     """
     hidden, states = output if isinstance(output, tuple) else (output, [])
     if isinstance(states, list):
-        before = [] if first is None else [first]
         # A clone, since a list keeps what it is given and the norm's storage is borrowed.
         after = [] if last is None else [last.clone()]
-        return hidden, type(states)([*before, *states, *after])
-    return hidden, cat([state for state in (first, states, last) if state is not None], dim=-1)
+        return hidden, type(states)([*inner, *states, *after])
+    return hidden, cat([*inner, states, *([] if last is None else [last])], dim=-1)
+
+
+def split_states(forward: Callable[..., Any]) -> Callable[[tuple[Any, ...], dict[str, Any]], Call]:
+    """How to hand a body's (hidden, states), which stand for hidden in a call of ``forward``, to their own parameters.
+
+    ``forward`` is LogitsProcessor's, 0.5.17 to 0.5.23.
+    """
+    place = list(inspect.signature(forward).parameters).index("hidden_states")
+
+    def split(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        given = args[place] if len(args) > place else kwargs["hidden_states"]
+        if not isinstance(given, tuple):
+            return args, kwargs
+        hidden, states = given
+        if len(args) > place:
+            return (*args[:place], hidden, *args[place + 1 :]), {**kwargs, "aux_hidden_states": states}
+        return args, {**kwargs, "hidden_states": hidden, "aux_hidden_states": states}
+
+    return split
+
+
+#: How SGLang tells a target which states to capture, and asks it for what the draft shares.
+SETTER, SHARED = "set_eagle3_layers_to_capture", "get_embed_and_head"
+
+
+def supply_methods(model: Any, embedding: str, head: str) -> None:
+    """Give a loaded target what SGLang asks every target of an EAGLE-3 draft for.
+
+    A setter that sets nothing: :func:`assign_capture` follows it, and a class's own reads ids by a rule of its own or
+    fails on boundaries that are injected. Where the class does not hand them out, the embedding's and the head's
+    weights as they are on this rank. ``embedding`` and ``head`` are dotted paths. AttributeError where one is missing.
+    """
+    setattr(model, SETTER, lambda layer_ids=None: None)
+    if not hasattr(model, SHARED):
+        shared = at(model, embedding), at(model, head)
+        setattr(model, SHARED, lambda: tuple(module.weight for module in shared))
 
 
 def is_idle(body: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Owns the capture of boundaries that a target's class does not deliver: 0 at the first layer, N at the final norm.
+"""Owns the capture of boundaries that a target's class does not deliver: at the layers' inputs and the final norm.
 
 What is captured joins the states that the body returns, inside the body's own forward. So it travels as SGLang's other
 states do: a CUDA graph records it, a replay refreshes it and runs no Python, torch.compile traces it in one piece.
@@ -6,72 +6,97 @@ states do: a CUDA graph records it, a replay refreshes it and runs no Python, to
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from eagle3_adapters.sglang import compat
 from eagle3_adapters.sglang.refuse import refused
+from eagle3_adapters.sglang.wrapping import WrappedForward, before
 from eagle3_adapters.values import CaptureSite
 
 
 class Injection:
-    """Hooks on a loaded target's first layer, final norm and body, until they are removed."""
+    """Wrapped forwards of a loaded target's layers, body and logits processor, and a final norm's hook.
 
-    def __init__(self, model: Any, site: CaptureSite, *, first: bool, last: bool) -> None:
-        """Inject boundary 0 (``first``), N (``last``) or both. Raises AttributeError where a place is not there."""
+    States of layers stand before those that the class captures by itself, the last one behind them: whoever injects
+    boundaries between 0 and N has the class capture none.
+    """
+
+    def __init__(self, model: Any, site: CaptureSite, boundaries: Sequence[int], num_layers: int) -> None:
+        """Inject ``boundaries``, ascending. Raises AttributeError where a place is not there."""
         self._body = compat.at(model, site.body)
-        self._last = last
-        #: Of the forward that is running.
-        self._states: dict[str, torch.Tensor] = {}
+        self._inner = [k for k in boundaries if k < num_layers]
+        self._last = num_layers in boundaries
+        #: Of the forward that is running, by boundary.
+        self._states: dict[int, torch.Tensor] = {}
+        self._num_layers = num_layers
         layers, norm = compat.at(self._body, site.layers), compat.at(self._body, site.final_norm)
-        self._input = compat.layer_input(layers[0])
-        self._handles: list[Any] = []
-        if first:
-            self._handles.append(layers[0].register_forward_pre_hook(self._before_layers, with_kwargs=True))
-        if last:
-            self._handles.append(norm.register_forward_hook(self._after_norm))
-        #: The body's forward where somebody had put another in place of its class's.
-        self._replaced = vars(self._body).get("forward")
-        self._body.forward = self._joining(self._body.forward)
+        processor = compat.at(model, site.logits_processor)
+        self._undo: list[Callable[[], None]] = []
+        for k in self._inner:
+            self._undo.append(before(layers[k], self._reader(k, layers[k])).remove)
+        if self._last:
+            self._undo.append(norm.register_forward_hook(self._after_norm).remove)
+        self._undo.append(WrappedForward(self._body, self._joining).remove)
+        if not site.capture_flags:
+            # The class has no word for states: what its body returns goes to the processor as it is.
+            self._undo.append(WrappedForward(processor, _splitting).remove)
 
     def remove(self) -> None:
         """Leave the target as it was found."""
-        for handle in self._handles:
-            handle.remove()
-        del vars(self._body)["forward"]
-        if self._replaced is not None:
-            self._body.forward = self._replaced
+        for undo in reversed(self._undo):
+            undo()
 
-    def _before_layers(self, layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        # A clone: the layer makes this very tensor its residual, and kernels add to that in place.
-        self._states["first"] = self._input(args, kwargs).clone()
+    def _reader(self, boundary: int, layer: Any) -> Callable[[tuple[Any, ...], dict[str, Any]], None]:
+        read = compat.first_input(layer) if boundary == 0 else compat.residual_stream(layer)
+
+        def look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            self._states[boundary] = read(args, kwargs)
+
+        return look
 
     def _after_norm(self, norm: Any, args: tuple[Any, ...], output: Any) -> None:
-        self._states["last"] = compat.normed_stream(args, output)
+        self._states[self._num_layers] = compat.normed_stream(args, output)
 
-    def _joining(self, original: Any) -> Any:
-        # SGLang reads the signature of a body's forward, and calls it without the module's own call.
-        @functools.wraps(original)
+    def _joining(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def forward(*args: Any, **kwargs: Any) -> Any:
             self._states.clear()
             output = original(*args, **kwargs)
-            first, last = self._states.pop("first", None), self._states.pop("last", None)
+            inner = [self._states.pop(k, None) for k in self._inner]
+            last = self._states.pop(self._num_layers, None)
+            if any(state is None for state in inner):
+                raise _passed_by("layers", "the states at their inputs are captured there")
             if self._last and last is None:
                 last = self._without_norm(output, args, kwargs)
-            return compat.with_states(output, first, last, torch.cat)
+            return compat.with_states(output, inner, last, torch.cat)
 
         return forward
 
     def _without_norm(self, output: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """An idle batch ends before the norm; its states count as the others' do."""
         if not compat.is_idle(self._body, args, kwargs):
-            raise refused(
-                "capture-mismatch",
-                "the target's final norm",
-                "a call in every forward: the last boundary is captured there",
-                "none",
-                why="the draft would read one state too few",
-            )
+            raise _passed_by("final norm", "the last boundary is captured there")
         return output[0] if isinstance(output, tuple) else output
+
+
+def _splitting(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A logits processor's forward that takes a body's (hidden, states) for hidden."""
+    split = compat.split_states(original)
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = split(args, kwargs)
+        return original(*args, **kwargs)
+
+    return forward
+
+
+def _passed_by(place: str, why: str) -> Exception:
+    return refused(
+        "capture-mismatch",
+        f"the target's {place}",
+        f"a call in every forward: {why}",
+        "none",
+        why="the draft would read one state too few",
+    )

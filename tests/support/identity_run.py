@@ -13,7 +13,7 @@ import attrs
 
 from eagle3_adapters.rehearsal.engine import cpu_environment
 from support.boundary_states import answers_of
-from support.random_targets import KIMI, LAYERS, write_draft, write_target
+from support.random_targets import LAYERS, write_draft, write_target
 from support.serve import SECONDS, environment
 
 RECORDER = Path(__file__).parent / "recorder"
@@ -44,7 +44,11 @@ class Run:
 
 def run(directory: Path, architecture: str, *, latent: bool = False) -> Run:
     """Make the pair, boot the engine, serve the script. RuntimeError where no answers came."""
-    target = write_target(directory / "target", architecture)
+    return run_on(write_target(directory / "target", architecture), directory, latent=latent)
+
+
+def run_on(target: Path, directory: Path, *, latent: bool = False) -> Run:
+    """The same with a target of eight layers that is there."""
     config = json.loads((target / "config.json").read_text(encoding="utf-8"))
     draft = write_draft(directory / "draft", config.get("text_config", config), BOUNDARIES, latent=latent)
     records, output = directory / "records", directory / "answers.json"
@@ -57,8 +61,8 @@ def run(directory: Path, architecture: str, *, latent: bool = False) -> Run:
         "speculative_eagle_topk": 1,
         "speculative_num_draft_tokens": STEPS + 1,
     }
-    if architecture == KIMI:
-        # Prompts are token ids: there is no image processor to load.
+    if "text_config" in config:
+        # A wrapper. Prompts are token ids: there is no image processor to load.
         arguments["enable_multimodal"] = False
     done = subprocess.run(
         [sys.executable, "-m", "support.identity_engine", json.dumps(arguments), output],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -83,6 +84,7 @@ class RuleTarget(nn.Module):
         self.model.layers_to_capture = list(BOUNDARIES)
         self.capture_aux_hidden_states = True
         self.logits_processor = Processor()
+        self.lm_head = nn.Linear(WIDTH, 10, bias=False)
         self.spoil: Callable[[Chunks], Any] = lambda chunks: torch.cat(chunks, dim=-1)
         self.requires_grad_(requires_grad=False)
 
@@ -357,10 +359,33 @@ def test_a_model_that_sglang_does_not_ask_for_states_is_left_alone(plan: WiringP
 def test_the_residual_stream_is_a_snapshot() -> None:
     """SGLang's kernels write into the hidden states in place."""
     hidden = torch.ones(2, WIDTH)
-    stream = compat.residual_stream(Layer(), (None, hidden, None, None), {})
+    read = compat.residual_stream(Layer())
+    stream = read((None, hidden, None, None), {})
     hidden.fill_(7.0)
     assert stream.eq(1.0).all()
-    assert compat.residual_stream(Layer(), (None, hidden), {"forward_batch": None, "residual": hidden}).eq(14.0).all()
+    assert read((None, hidden), {"forward_batch": None, "residual": hidden}).eq(14.0).all()
+    assert read((None,), {"hidden_states": hidden, "forward_batch": None}).eq(7.0).all()
+
+
+def test_a_sum_over_ranks_that_sglang_fuses_into_the_next_norm_is_made_for_the_snapshot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """0.5.17 to 0.5.21 mark the tensor; this rank's part alone was captured in the field."""
+    reduced: list[torch.Tensor] = []
+
+    def all_reduce(part: torch.Tensor) -> torch.Tensor:
+        reduced.append(part)
+        return part.mul_(2)
+
+    distributed = SimpleNamespace(tensor_model_parallel_all_reduce=all_reduce)
+    monkeypatch.setitem(sys.modules, "sglang.srt.distributed", distributed)
+    hidden, residual = torch.ones(2, WIDTH), torch.full((2, WIDTH), 10.0)
+    read = compat.residual_stream(Layer())
+    assert read((None, hidden, None, residual), {}).eq(11.0).all()
+    assert not reduced
+    hidden._sglang_needs_allreduce_fusion = True  # type: ignore[attr-defined]  # as SGLang marks it
+    assert read((None, hidden, None, residual), {}).eq(12.0).all()
+    assert hidden.eq(1.0).all(), "the layer reduces its own"
 
 
 @pytest.mark.parametrize(

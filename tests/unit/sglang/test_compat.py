@@ -101,6 +101,14 @@ def test_a_place_that_is_not_there_is_named(site: CaptureSite, parts: tuple[str,
     assert all(part in str(caught.value) for part in parts)
 
 
+def test_a_flag_of_the_layers_follows_the_boundaries_and_is_reset() -> None:
+    model = SimpleNamespace(model=SimpleNamespace(layers=[SimpleNamespace() for _ in range(4)]))
+    site = CaptureSite(body="model", capture_list="", layer_flag="captured", capture_flags=())
+    for boundaries in ((0, 2), (3,)):
+        compat.assign_capture(model, site, boundaries)
+        assert [number for number, layer in enumerate(model.model.layers) if layer.captured] == list(boundaries)
+
+
 def test_the_empty_path_is_the_model_itself() -> None:
     model = wrapped()
     assert compat.at(model, "") is model

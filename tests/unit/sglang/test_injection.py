@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from types import SimpleNamespace
+from typing import Any
 
 import attrs
 import pytest
@@ -11,7 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.plans import tiny_plan
-from support.toy_target import TOKENS, WIDTH, Norm, Target
+from support.toy_target import TOKENS, WIDTH, Body, Layer, Norm, Processor, Target
+from torch import nn
 
 from eagle3_adapters.errors import WiringRefusedError
 from eagle3_adapters.sglang import compat
@@ -41,13 +43,20 @@ def planned(base: WiringPlan, num_layers: int, boundaries: tuple[int, ...], inje
     )
 
 
+def untouched(target: nn.Module) -> bool:
+    """Whether nothing of ours is on the way."""
+    return not any(
+        module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module) for module in target.modules()
+    )
+
+
 @given(st.data())
 def test_every_set_of_boundaries_arrives_whole_and_ascending_and_is_switched_while_it_runs(
     base: WiringPlan, data: st.DataObject
 ) -> None:
     num_layers, packed = data.draw(st.integers(1, 9)), data.draw(st.booleans())
-    # 0.5.22 on: N alone; before, in the Llama classes, 0 as well.
-    injected = data.draw(st.sampled_from([(num_layers,), (0, num_layers)]))
+    # 0.5.22 on: N alone; before, in the Llama classes, 0 as well; all, where a class captures nothing or the wrong.
+    injected = data.draw(st.sampled_from([(num_layers,), (0, num_layers), tuple(range(num_layers + 1))]))
     target = Target(num_layers, packed=packed)
     capture = TargetCapture(planned(base, num_layers, (0,), injected))
     sets = st.sets(st.integers(0, num_layers), min_size=1, max_size=num_layers + 1)
@@ -112,6 +121,82 @@ def test_torch_compile_traces_it_in_one_piece(base: WiringPlan, packed: bool, bo
         assert all(bool(chunk.eq(k).all()) for chunk, k in zip(chunks, boundaries, strict=True))
 
 
+class Stateless(nn.Module):
+    """A class that knows no states: no setter, no flag, and what its body returns goes to the processor as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Body(5, packed=False, embedding=False)
+        self.model.embed_tokens = nn.Embedding(7, WIDTH)
+        self.lm_head = nn.Linear(WIDTH, 7, bias=False)
+        self.logits_processor = Processor()
+
+    def forward(self) -> None:
+        batch = SimpleNamespace(forward_mode=SimpleNamespace(is_idle=lambda: False))
+        self.logits_processor(self.model(torch.zeros(TOKENS), None, batch))
+
+
+ALL = CaptureSite(body="model", capture_list="", capture_flags=())
+
+
+def test_a_class_without_a_word_for_states_hands_them_to_its_processor(base: WiringPlan) -> None:
+    target, seen = Stateless(), []
+    own = target.logits_processor.forward
+
+    def processor(hidden_states: torch.Tensor, aux_hidden_states: Any = None) -> torch.Tensor:
+        seen.append((hidden_states, aux_hidden_states))
+        return own(hidden_states)
+
+    target.logits_processor.forward = processor  # type: ignore[method-assign]  # a test's look
+    plan = attrs.evolve(planned(base, 5, (0, 1, 4, 5), tuple(range(6))), capture=ALL)
+    capture = TargetCapture(plan)
+    capture.assign(target, plan)
+    with Observer(target, plan) as observer:
+        target()
+    assert observer.complete
+    observer.verify()
+    hidden, states = seen[0]
+    assert hidden.shape == (TOKENS, WIDTH)
+    assert [int(state.unique()) for state in states] == [0, 1, 4, 5]
+    capture.assign(target, attrs.evolve(plan, boundaries=(), injected=()))
+    target()
+    assert seen[-1][1] is None
+    assert not any("forward" in vars(module) for module in (target.model, *target.model.layers))
+
+
+def test_the_states_are_split_off_however_the_processor_is_called() -> None:
+    def forward(input_ids: Any, hidden_states: Any, lm_head: Any, aux_hidden_states: Any = None) -> None: ...
+
+    split = compat.split_states(forward)
+    assert split((1, ("hidden", "states"), 2), {}) == ((1, "hidden", 2), {"aux_hidden_states": "states"})
+    named = {"hidden_states": ("hidden", "states"), "lm_head": 2}
+    assert split((1,), named) == ((1,), {"hidden_states": "hidden", "lm_head": 2, "aux_hidden_states": "states"})
+    assert split((1, "hidden", 2), {"aux_hidden_states": "own"}) == ((1, "hidden", 2), {"aux_hidden_states": "own"})
+
+
+def test_a_layer_that_is_passed_by_is_refused(base: WiringPlan) -> None:
+    target = Target()
+    plan = planned(base, 5, (1, 3), tuple(range(6)))
+    TargetCapture(base).assign(target, plan)
+    target.model.layers[3] = Layer()
+    with pytest.raises(WiringRefusedError, match="capture-mismatch"):
+        target.states()
+
+
+def test_what_sglang_asks_a_target_for_is_supplied_where_its_class_has_it_not() -> None:
+    target = Stateless()
+    compat.supply_methods(target, "model.embed_tokens", "lm_head")
+    assert target.set_eagle3_layers_to_capture([1, 2]) is None  # type: ignore[operator]  # supplied
+    embed, head = target.get_embed_and_head()  # type: ignore[operator]  # supplied
+    assert embed is target.get_parameter("model.embed_tokens.weight")
+    assert head is target.lm_head.weight
+    again = target.get_embed_and_head
+    compat.supply_methods(target, "model.embed_tokens", "lm_head")
+    assert target.get_embed_and_head is again, "once"
+    with pytest.raises(AttributeError, match="'output'"):
+        compat.supply_methods(Stateless(), "model.embed_tokens", "output")
+
+
 def test_sglang_reads_the_signature_of_the_class_s_own_forward(base: WiringPlan) -> None:
     target = Target()
     own = inspect.signature(target.model.forward)
@@ -126,14 +211,14 @@ def test_without_injected_boundaries_the_target_is_left_as_its_class_made_it(bas
     capture.assign(target, planned(base, 5, (2, 4), (0, 5)))
     assert target.states() == [2, 4]
     assert "forward" not in vars(target.model)
-    assert not any(module._forward_hooks or module._forward_pre_hooks for module in target.modules())
+    assert untouched(target)
 
 
 def test_a_forward_that_somebody_else_had_replaced_is_put_back(base: WiringPlan) -> None:
     target = Target()
     theirs = target.model.forward
     target.model.forward = theirs  # type: ignore[method-assign]  # as SGLang does around a graph replay
-    injection = Injection(target, SITE, first=False, last=True)
+    injection = Injection(target, SITE, (5,), 5)
     injection.remove()
     assert vars(target.model)["forward"] is theirs
 
@@ -141,8 +226,8 @@ def test_a_forward_that_somebody_else_had_replaced_is_put_back(base: WiringPlan)
 def test_a_place_that_is_missing_is_named_and_leaves_no_hook() -> None:
     target = Target()
     with pytest.raises(AttributeError, match="ln_f"):
-        Injection(target, CaptureSite(body="model", final_norm="ln_f"), first=True, last=True)
-    assert not any(module._forward_hooks or module._forward_pre_hooks for module in target.modules())
+        Injection(target, CaptureSite(body="model", final_norm="ln_f"), (0, 5), 5)
+    assert untouched(target)
 
 
 def test_the_final_norm_s_input_is_a_snapshot_with_the_residual_added() -> None:

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Which state each captured chunk is on a GPU, in CUDA graphs, for Llama, DeepSeek-V3 and Kimi targets.
+"""Which state each captured chunk is on a GPU, in CUDA graphs, on one rank and on two.
 
 Random targets of 8 layers and drafts that read the boundaries 0, 3 and 8 (the embedding, one inside, the last), each
-served with EAGLE3_ADAPTER=auto and again without speculation. Every state that reached the draft, written down by
+served with EAGLE3_ADAPTER=auto and again without speculation; with ``--ranks 2`` also over two GPUs, and with all three
+boundaries injected where the class captures them. Every state that reached the draft, written down by
 tests/support/recorder, is compared with every boundary of a float32 forward of transformers. Tokens must be those
 without speculation, up to ties. What a tie is, the same run says: transformers computes the target in bf16 too, whose
 leads differ by some standard deviation from float32's, and the engine serves the requests without speculation in other
@@ -13,6 +14,7 @@ Prints a table, writes JSON, ends with 1 where a state is another boundary or a 
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import json
 import os
 import random
@@ -30,8 +32,9 @@ from safetensors.torch import load_file
 TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [path for path in (str(TESTS),) if path not in sys.path]
 
-from support.boundary_states import Chunk, Reference, chunks, records  # noqa: E402 - the path is set above
+from support.boundary_states import Chunk, Reference, chunks, distance, records  # noqa: E402 - the path is set above
 from support.random_targets import DEEPSEEK, KIMI, LLAMA, write_draft, write_target  # noqa: E402 - as above
+from support.transformers_targets import CLASSES, write_transformers_target  # noqa: E402 - as above
 
 BOUNDARIES = (0, 3, 8)
 PROMPTS, NEW_TOKENS, VOCABULARY = 8, 48, 256
@@ -69,14 +72,45 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": (LLAMA, {**_SIZES, "num_key_value_heads": 4, "head_dim": 64}),
     "deepseek": (DEEPSEEK, {**_SIZES, **_LATENT}),
     "kimi": (KIMI, {**_SIZES, **_LATENT}),
+    # Injected whole: these classes capture nothing, and the wrong tensor.
+    "mixtral": ("MixtralForCausalLM", {**_SIZES, "num_key_value_heads": 4, "head_dim": 64}),
+    "gemma3": ("Gemma3ForCausalLM", {**_SIZES, "num_key_value_heads": 4, "head_dim": 64, "query_pre_attn_scalar": 64}),
 }
+#: Cases whose states are captured by the class, and are injected in a run of their own too.
+NATIVE = ("llama", "deepseek")
+
+
+@attrs.frozen(kw_only=True)
+class Way:
+    """One engine."""
+
+    name: str
+    case: str
+    speculate: bool = True
+    ranks: int = 1
+    inject: bool = False
+
+
+def ways(cases: Sequence[str], ranks: int) -> list[Way]:
+    """Every engine of a run."""
+    found = []
+    for case in cases:
+        found.append(Way(name=f"{case}-plain", case=case, speculate=False))
+        for count in sorted({1, ranks}):
+            several = f"-{count}-ranks" if count > 1 else ""
+            found.append(Way(name=f"{case}-eagle{several}", case=case, ranks=count))
+            if ranks > 1 and case in NATIVE:
+                found.append(Way(name=f"{case}-injected{several}", case=case, ranks=count, inject=True))
+    return found
+
+
 ENGINE = {
     "skip_tokenizer_init": True,
     "attention_backend": "triton",
     "sampling_backend": "pytorch",
     "grammar_backend": "none",
     "dtype": "bfloat16",
-    "mem_fraction_static": 0.1,
+    "mem_fraction_static": 0.05,
     "max_total_tokens": 32768,
     "max_running_requests": 16,
     "cuda_graph_max_bs_decode": 16,
@@ -122,13 +156,17 @@ def parting(mine: Sequence[int], theirs: Sequence[int]) -> int | None:
 def make(case: str, folder: Path) -> tuple[Path, Path]:
     """Target and draft of a case."""
     architecture, sizes = CASES[case]
+    heads = {"num_attention_heads": 8, "num_key_value_heads": 8, "head_dim": sizes["hidden_size"] // 8}
+    if architecture in CLASSES:
+        target = write_transformers_target(folder / "target", architecture, **sizes)
+        config = json.loads((target / "config.json").read_text(encoding="utf-8"))
+        return target, write_draft(folder / "draft", config, BOUNDARIES, **heads)
     target = write_target(folder / "target", architecture, follow=FOLLOW, **sizes)
     config = json.loads((target / "config.json").read_text(encoding="utf-8"))
     text = config.get("text_config", config)
     names = (f"{prefix}model.embed_tokens.weight" for prefix in ("", "language_model."))
     tensors = load_file(target / "model.safetensors")
     embedding = next(tensors[name].float() for name in names if name in tensors)
-    heads = {"num_attention_heads": 8, "num_key_value_heads": 8, "head_dim": sizes["hidden_size"] // 8}
     return target, write_draft(folder / "draft", text, BOUNDARIES, follow=embedding, **heads)
 
 
@@ -138,7 +176,7 @@ def prompts() -> dict[str, list[int]]:
     return {f"request-{i}": [generator.randrange(1, VOCABULARY - 2) for _ in range(16 + 7 * i)] for i in range(PROMPTS)}
 
 
-def serve(case: str, target: Path, draft: Path | None, port: int) -> dict[str, dict[str, Any]]:
+def serve(case: str, target: Path, draft: Path | None, port: int, ranks: int) -> dict[str, dict[str, Any]]:
     """Prompt and answer of every request; prompts and decoding in CUDA graphs.
 
     Without a draft also ``again``: what the engine answers in other batches, one by one and in pairs.
@@ -148,7 +186,9 @@ def serve(case: str, target: Path, draft: Path | None, port: int) -> dict[str, d
     extra: dict[str, Any] = {"enable_multimodal": False} if case == "kimi" else {}
     if draft is not None:
         extra |= SPECULATION | {"speculative_draft_model_path": str(draft)}
-    engine = sglang.Engine(model_path=str(target), port=port, disable_prefill_cuda_graph=False, **ENGINE, **extra)
+    engine = sglang.Engine(
+        model_path=str(target), port=port, tp_size=ranks, disable_prefill_cuda_graph=False, **ENGINE, **extra
+    )
     asked = prompts()
     sampling = {"temperature": 0, "max_new_tokens": NEW_TOKENS, "ignore_eos": True}
     # The first prompt of two tokens or more runs without its graph, to be verified.
@@ -175,31 +215,33 @@ def serve(case: str, target: Path, draft: Path | None, port: int) -> dict[str, d
     return served | {"first": {"prompt": [1, 2, 3], "output": [], "again": [], "verifies": 0}}
 
 
-def start(case: str, folder: Path, port: int, *, speculate: bool) -> subprocess.Popen[bytes]:
+def start(way: Way, folder: Path, port: int, devices: Sequence[int]) -> None:
     """One engine in a process of its own; its log stands beside its answer."""
-    way = f"{case}-{'eagle' if speculate else 'plain'}"
-    environment = dict(os.environ)
-    if speculate:
-        output = folder / case / "records"
+    environment = dict(os.environ) | {"CUDA_VISIBLE_DEVICES": ",".join(map(str, devices))}
+    if way.speculate:
+        output = folder / "records" / way.name
         output.mkdir(parents=True, exist_ok=True)
         path = (str(TESTS / "support" / "recorder"), environment.get("PYTHONPATH", ""))
         environment |= {
             "EAGLE3_ADAPTER": "auto",
             "RECORDER_OUTPUT": str(output),
             "RECORDER_SETS": "[]",
+            "RECORDER_INJECT": str(int(way.inject)),
             "PYTHONPATH": os.pathsep.join(filter(None, path)),
         }
-    words = ["--serve", case, str(folder), str(port), "eagle" if speculate else "plain"]
-    with (folder / f"{way}.log").open("wb") as log:
-        return subprocess.Popen([sys.executable, __file__, *words], env=environment, stdout=log, stderr=log)
+    words = ["--serve", json.dumps(attrs.asdict(way)), str(folder), str(port)]
+    with (folder / f"{way.name}.log").open("wb") as log:
+        subprocess.run(
+            [sys.executable, __file__, *words], env=environment, stdout=log, stderr=log, check=False, timeout=300
+        )
 
 
-def answers(folder: Path, case: str, way: str) -> dict[str, Any]:
+def answers(folder: Path, way: str) -> dict[str, Any]:
     """What an engine's process wrote; its log's end where it wrote nothing."""
-    file = folder / f"{case}-{way}.json"
+    file = folder / f"{way}.json"
     if not file.exists():
-        log = (folder / f"{case}-{way}.log").read_text(encoding="utf-8", errors="replace")
-        raise RuntimeError(f"{case}-{way} ended without an answer\n{log[-4000:]}")
+        log = (folder / f"{way}.log").read_text(encoding="utf-8", errors="replace")
+        raise RuntimeError(f"{way} ended without an answer\n{log[-4000:]}")
     found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return found
 
@@ -247,22 +289,59 @@ def accept_length(answers: Iterable[dict[str, Any]]) -> float:
     return accepted
 
 
-def judge(case: str, folder: Path, device: str) -> dict[str, Any]:
-    """States and tokens of one case against transformers."""
+def rows(folder: Path, served: dict[str, Any]) -> dict[tuple[int, ...], torch.Tensor]:
+    """Tokens up to and with one -> the packed states captured there, of every row with a known context."""
+    found: dict[tuple[int, ...], torch.Tensor] = {}
+    for record in records(folder):
+        start = 0
+        for request, length in zip(record["requests"], record["lengths"], strict=True):
+            first = record["positions"][start]
+            known = [*served[request]["prompt"], *served[request]["output"]]
+            if first <= len(known):
+                tokens = [*known[:first], *record["tokens"][start : start + length]]
+                for row in range(length):
+                    found.setdefault(tuple(tokens[: first + row + 1]), record["states"][start + row])
+            start += length
+    return found
+
+
+def between(mine: dict[tuple[int, ...], torch.Tensor], theirs: dict[tuple[int, ...], torch.Tensor]) -> dict[str, Any]:
+    """Relative distance of the states of all rows that two runs share, by boundary."""
+    common = sorted(mine.keys() & theirs.keys())
+    one, other = (torch.stack([found[key] for key in common]) for found in (mine, theirs))
+    chunks_of = (one.chunk(len(BOUNDARIES), dim=-1), other.chunk(len(BOUNDARIES), dim=-1))
+    return {"rows": len(common), "distance": [distance(*pair) for pair in zip(*chunks_of, strict=True)]}
+
+
+def same_on_ranks(folder: Path) -> tuple[int, int]:
+    """Forwards whose states are the same bits on the second rank as on the first, and all."""
+    pairs = [(torch.load(file), torch.load(folder / "rank1" / file.name)) for file in sorted(folder.glob("0*.pt"))]
+    return sum(torch.equal(one["states"], other["states"]) for one, other in pairs), len(pairs)
+
+
+def judge(way: Way, folder: Path, device: str) -> dict[str, Any]:
+    """States and tokens of one engine against transformers, and against the one without speculation."""
     # Kimi's target holds the DeepSeek one's weights, which transformers knows.
-    place = folder / ("deepseek" if case == "kimi" else case) / "target"
+    place = folder / ("deepseek" if way.case == "kimi" else way.case) / "target"
     reference = Reference(place, device)
-    eagle, plain = answers(folder, case, "eagle"), answers(folder, case, "plain")
-    found = list(chunks(reference, folder / case / "records", eagle))
-    graphs = [record["graph"] for record in records(folder / case / "records")]
-    tokens = compare_tokens(reference, Reference(place, device, torch.bfloat16), eagle, plain)
-    log = (folder / f"{case}-eagle.log").read_text(encoding="utf-8", errors="replace")
+    eagle, plain = answers(folder, way.name), answers(folder, f"{way.case}-plain")
+    kept = folder / "records" / way.name
+    found = list(chunks(reference, kept, eagle))
+    graphs = [record["graph"] for record in records(kept)]
+    log = (folder / f"{way.name}.log").read_text(encoding="utf-8", errors="replace")
+    first = f"{way.case}-eagle"
+    beside: dict[str, Any] = {}
+    if way.name != first:
+        beside = between(rows(kept, eagle), rows(folder / "records" / first, answers(folder, first)))
+    if way.ranks > 1:
+        beside["same_on_ranks"] = same_on_ranks(kept)
     return {
         "prefill": attrs.asdict(verdict([chunk for chunk in found if chunk.prompt])),
         "decode": attrs.asdict(verdict([chunk for chunk in found if not chunk.prompt])),
         "graphs": f"{sum(graphs)} of {len(graphs)} forwards",
         "accept_length": accept_length(eagle.values()),
-        **tokens,
+        **compare_tokens(reference, Reference(place, device, torch.bfloat16), eagle, plain),
+        "beside": beside,
         "log": [line for line in _FACTS if line in log],
     }
 
@@ -285,45 +364,45 @@ def main() -> None:
     """Serve all cases side by side, compare, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path)
-    parser.add_argument("--cases", default=",".join(CASES), help="of llama, deepseek, kimi; kimi needs deepseek too")
+    parser.add_argument("--cases", default=",".join(CASES), help=f"of {', '.join(CASES)}; kimi needs deepseek too")
+    parser.add_argument("--ranks", type=int, default=1, help="GPUs that the larger engines run on")
+    parser.add_argument("--together", type=int, default=10, help="engines at a time")
     parser.add_argument("--device", default="cpu", help="of the reference forward")
-    parser.add_argument("--serve", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    folder: Path = options.output
     if options.serve:
-        case, place, port, way = options.serve
-        folder = Path(place)
-        draft = folder / case / "draft" if way == "eagle" else None
-        served = serve(case, folder / case / "target", draft, int(port))
-        (folder / f"{case}-{way}.json").write_text(json.dumps(served), encoding="utf-8")
+        way, place, port = Way(**json.loads(options.serve[0])), Path(options.serve[1]), int(options.serve[2])
+        draft = place / way.case / "draft" if way.speculate else None
+        served = serve(way.case, place / way.case / "target", draft, port, way.ranks)
+        (place / f"{way.name}.json").write_text(json.dumps(served), encoding="utf-8")
         return
-    folder = options.output
     cases = options.cases.split(",")
     for case in cases:
         make(case, folder / case)
-    running = [
-        start(case, folder, 31000 + 1500 * i, speculate=speculate)
-        for i, (case, speculate) in enumerate((case, speculate) for case in cases for speculate in (True, False))
-    ]
-    for process in running:
-        process.wait(timeout=400)
-    results = {case: judge(case, folder, options.device) for case in cases}
+    every = ways(cases, options.ranks)
+    with concurrent.futures.ThreadPoolExecutor(options.together) as pool:
+        for number, way in enumerate(every):
+            devices = range(way.ranks) if way.ranks > 1 else [number % options.ranks]
+            pool.submit(start, way, folder, 31000 + 1500 * number, devices)
+    results = {way.name: judge(way, folder, options.device) for way in every if way.speculate}
     (folder / "identity.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
-    for case, result in results.items():
+    for name, result in results.items():
         for kind in ("prefill", "decode"):
             one = result[kind]
             print(
-                f"{case:9} {kind:8} {one['states']} states, {one['wrong']} of another boundary, own distance at most "
+                f"{name}, {kind}: {one['states']} states, {one['wrong']} of another boundary, own distance at most "
                 f"{one['own']:.3g}, nearest other {one['margin']:.3g} times farther at least"
             )
         print(
-            f"{case:9} tokens   {result['equal']}/{result['requests']} as without speculation, parted without a tie: "
+            f"{name}, tokens: {result['equal']}/{result['requests']} as without speculation, parted without a tie: "
             f"{result['parted'] or 'none'}, with one: {result['tied'] or 'none'}; a tie is a lead of up to "
             f"{result['tie']:.3g} of {result['median']:.3g} in the median; without speculation in other batches "
             f"{result['again']}/{result['agains']} the same"
         )
         print(
-            f"{case:9} serving  accept length {result['accept_length']:.3f}; in graphs: {result['graphs']}; "
-            f"log: {result['log']}"
+            f"{name}, serving: accept length {result['accept_length']:.3f}; in graphs: {result['graphs']}; "
+            f"beside {name.split('-')[0]}-eagle: {result['beside'] or '-'}; log: {result['log']}"
         )
     sys.exit(failed(results.values()))
 

@@ -1,4 +1,4 @@
-"""Which state each captured chunk is: every boundary of Llama, DeepSeek-V3 and Kimi targets, told by transformers.
+"""Which state each captured chunk is: every boundary of every class that boots on a CPU, told by transformers.
 
 One boot a class with a draft that reads all N + 1 states, in an order of its own; before each forward of the target the
 same batch runs with another random set. Prefix caching is on, a prompt crosses a chunk's border, batches are ragged, a
@@ -7,6 +7,7 @@ request is aborted, the engine idles and goes on.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -16,6 +17,7 @@ from support.boundary_states import Chunk, Reference, chunks, distance, records
 from support.identity_engine import CHUNK, RAGGED
 from support.identity_run import BOUNDARIES, LISTED, Run, run
 from support.random_targets import DEEPSEEK, KIMI, LLAMA
+from support.transformers_targets import CLASSES, WRAPPERS
 
 pytestmark = pytest.mark.engine
 
@@ -39,15 +41,19 @@ def boot(tmp_path_factory: pytest.TempPathFactory) -> Boot:
     return get
 
 
-@pytest.fixture(scope="module", params=[LLAMA, DEEPSEEK, KIMI])
+#: In the gate: each plugin's own class, and those whose states are injected whole.
+GATE = (LLAMA, DEEPSEEK, KIMI, "MixtralForCausalLM", "Gemma3ForCausalLM")
+OTHERS = sorted({*CLASSES, *WRAPPERS} - {*GATE, "MistralForCausalLM"})
+
+
+@pytest.fixture(scope="module", params=[*GATE, *(pytest.param(one, marks=pytest.mark.thorough) for one in OTHERS)])
 def served(request: pytest.FixtureRequest, boot: Boot) -> Run:
     return boot(request.param)
 
 
 @pytest.fixture(scope="module")
-def reference(request: pytest.FixtureRequest, served: Run, boot: Boot) -> Reference:
-    """Kimi's target holds the very weights of the DeepSeek one, which transformers knows."""
-    return Reference(boot(DEEPSEEK).target if KIMI in served.target.parent.name else served.target)
+def reference(served: Run) -> Reference:
+    return Reference(served.known)
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +87,21 @@ def test_every_token_of_every_request_was_looked_at_with_all_boundaries_and_with
         assert set(range(answer["cached"], len(answer["prompt"]) + len(answer["output"]) - 1)) <= looked[request]
     assert {len(one) for one in sets} == set(range(1, len(BOUNDARIES)))
     assert len(sets) > 20
+
+
+def test_injected_states_are_those_that_the_class_captures_bit_for_bit(served: Run) -> None:
+    """Each batch runs twice in a row, with another set, every other time injected, and with all boundaries."""
+    written = list(records(served.records))
+    compared = 0
+    for other, own in itertools.pairwise(written):
+        if other["boundaries"] == BOUNDARIES or own["boundaries"] != BOUNDARIES:
+            continue
+        every = own["states"].chunk(len(BOUNDARIES), dim=-1)
+        some = other["states"].chunk(len(other["boundaries"]), dim=-1)
+        for boundary, chunk in zip(other["boundaries"], some, strict=True):
+            assert torch.equal(chunk, every[boundary]), (other["boundaries"], boundary)
+            compared += other["injected"]
+    assert compared > 100
 
 
 def test_the_script_did_what_it_is_for(served: Run) -> None:

@@ -13,8 +13,9 @@ import attrs
 
 from eagle3_adapters.rehearsal.engine import cpu_environment
 from support.boundary_states import answers_of
-from support.random_targets import LAYERS, write_draft, write_target
+from support.random_targets import DEEPSEEK, KIMI, LAYERS, write_draft, write_target
 from support.serve import SECONDS, environment
+from support.transformers_targets import CLASSES, WRAPPERS, write_transformers_target, write_wrapped_target
 
 RECORDER = Path(__file__).parent / "recorder"
 BOUNDARIES = tuple(range(LAYERS + 1))
@@ -23,11 +24,11 @@ LISTED = (5, 7, 8, 4, 3, 0, 1, 2, 6)
 STEPS = 3
 
 
-def random_sets(count: int = 40) -> list[list[int]]:
-    """Sets of boundaries to switch to, of every size."""
+def random_sets(count: int = 40) -> list[tuple[list[int], bool]]:
+    """Sets of boundaries to switch to, of every size, and whether all of each are injected."""
     generator = random.Random(3)  # noqa: S311 - test data, not secrets
     sizes = [1 + i % len(BOUNDARIES) for i in range(count)]
-    return [sorted(generator.sample(BOUNDARIES, size)) for size in sizes]
+    return [(sorted(generator.sample(BOUNDARIES, size)), i % 4 > 1) for i, size in enumerate(sizes)]
 
 
 @attrs.frozen(kw_only=True)
@@ -35,6 +36,8 @@ class Run:
     """What one boot left behind."""
 
     target: Path
+    #: What transformers computes: the target, or a checkpoint of the same weights where it does not know the class.
+    known: Path
     draft: Path
     #: One file a forward, see tests/support/recorder.
     records: Path
@@ -44,11 +47,14 @@ class Run:
 
 def run(directory: Path, architecture: str, *, latent: bool = False) -> Run:
     """Make the pair, boot the engine, serve the script. RuntimeError where no answers came."""
-    return run_on(write_target(directory / "target", architecture), directory, latent=latent)
-
-
-def run_on(target: Path, directory: Path, *, latent: bool = False) -> Run:
-    """The same with a target of eight layers that is there."""
+    if architecture in WRAPPERS:
+        target, known = write_wrapped_target(directory, architecture)
+    elif architecture in CLASSES:
+        target = known = write_transformers_target(directory / "target", architecture)
+    else:
+        target = known = write_target(directory / "target", architecture)
+        if architecture == KIMI:
+            known = write_target(directory / "known", DEEPSEEK)
     config = json.loads((target / "config.json").read_text(encoding="utf-8"))
     draft = write_draft(directory / "draft", config.get("text_config", config), BOUNDARIES, latent=latent)
     records, output = directory / "records", directory / "answers.json"
@@ -82,4 +88,4 @@ def run_on(target: Path, directory: Path, *, latent: bool = False) -> Run:
     )
     if not output.exists():
         raise RuntimeError(f"the engine's process ended with {done.returncode}\n{done.stderr[-6000:]}")
-    return Run(target=target, draft=draft, records=records, answers=answers_of(output), log=done.stderr)
+    return Run(target=target, known=known, draft=draft, records=records, answers=answers_of(output), log=done.stderr)

@@ -6,12 +6,13 @@ A wrapper's target holds the weights of its text model under the wrapper's names
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import attrs
 import torch
+from safetensors.torch import load_file, save_file
 
 from support.random_targets import HIDDEN, LAYERS, VOCABULARY
 
@@ -38,15 +39,17 @@ class Made:
 
     model_type: str
     sizes: Mapping[str, Any] = attrs.field(factory=dict)
-    #: Standard deviation of the embedding as layer 0 reads it is 1, whatever the class multiplies it with.
-    embedding: float = 1.0
+    #: Standard deviation of the embedding by the hidden size: 1 as layer 0 reads it, whatever the class makes of it.
+    embedding: Callable[[int], float] = lambda hidden: 1.0
 
 
 CLASSES = {
     "Qwen2ForCausalLM": Made(model_type="qwen2"),
     "Qwen3ForCausalLM": Made(model_type="qwen3"),
     "Qwen2MoeForCausalLM": Made(
-        model_type="qwen2_moe", sizes={**_EXPERTS, "shared_expert_intermediate_size": 32, "decoder_sparse_step": 1}
+        # SGLang has no kernel for the gate of a shared expert on a CPU.
+        model_type="qwen2_moe",
+        sizes={**_EXPERTS, "shared_expert_intermediate_size": 0, "decoder_sparse_step": 1},
     ),
     "Qwen3MoeForCausalLM": Made(model_type="qwen3_moe", sizes={**_EXPERTS, "decoder_sparse_step": 1}),
     "MixtralForCausalLM": Made(model_type="mixtral", sizes={"num_local_experts": 4, "num_experts_per_tok": 2}),
@@ -54,17 +57,66 @@ CLASSES = {
     "Gemma3ForCausalLM": Made(
         model_type="gemma3_text",
         sizes={"tie_word_embeddings": True, "query_pre_attn_scalar": 16, "sliding_window": 256},
-        embedding=HIDDEN**-0.5,
+        embedding=lambda hidden: hidden**-0.5,
+    ),
+    "MistralForCausalLM": Made(model_type="mistral", sizes={"sliding_window": None}),
+}
+
+
+@attrs.frozen(kw_only=True)
+class Wrapper:
+    """A class around the text model of another."""
+
+    text: str
+    model_type: str
+    #: How the text model's names begin in the wrapper's files: (its own, the wrapper's).
+    names: tuple[tuple[str, str], ...]
+    vision: Mapping[str, Any]
+    config: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+WRAPPERS = {
+    "Mistral3ForConditionalGeneration": Wrapper(
+        text="MistralForCausalLM",
+        model_type="mistral3",
+        names=(("", "language_model."),),
+        vision={
+            "model_type": "pixtral",
+            "hidden_size": 64,
+            "intermediate_size": 96,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "head_dim": 32,
+            "image_size": 56,
+            "patch_size": 14,
+        },
+        config={"image_token_index": VOCABULARY - 2},
+    ),
+    "Qwen3VLForConditionalGeneration": Wrapper(
+        text="Qwen3ForCausalLM",
+        model_type="qwen3_vl",
+        names=(("model.", "model.language_model."), ("", "")),
+        vision={
+            "depth": 1,
+            "hidden_size": 64,
+            "intermediate_size": 96,
+            "num_heads": 2,
+            "out_hidden_size": HIDDEN,
+            "deepstack_visual_indexes": [0],
+        },
+        config={"image_token_id": VOCABULARY - 2, "video_token_id": VOCABULARY - 2},
     ),
 }
 
 
-def write_transformers_target(directory: Path, architecture: str, seed: int = 0) -> Path:
-    """A target of one of :data:`CLASSES` in float32."""
+def write_transformers_target(
+    directory: Path, architecture: str, *, seed: int = 0, torch_dtype: str = "float32", **sizes: Any
+) -> Path:
+    """A target of one of :data:`CLASSES`."""
     import transformers  # noqa: PLC0415 - seconds, for those who make such targets
 
     made = CLASSES[architecture]
-    config = transformers.AutoConfig.for_model(made.model_type, **{**_SIZES, **made.sizes})
+    config = transformers.AutoConfig.for_model(made.model_type, **{**_SIZES, **made.sizes, **sizes})
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -74,14 +126,46 @@ def write_transformers_target(directory: Path, architecture: str, seed: int = 0)
                 # Norms near one or, where the class adds one, near nought; biases.
                 drawn = parameter + 0.2 * drawn
             elif "embed_tokens" in name:
-                drawn *= made.embedding
+                drawn *= made.embedding(config.hidden_size)
             else:
-                drawn *= (3.0 if "lm_head" in name else 1.5) * parameter.shape[-1] ** -0.5
+                drawn *= (3.0 if "lm_head" in name else 1.5) * max(1, parameter.shape[-1]) ** -0.5
             parameter.copy_(drawn)
-    model.save_pretrained(directory)
+    model.to(getattr(torch, torch_dtype)).save_pretrained(directory)
     written = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-    # What transformers leaves open, and this is a file of float32.
+    # What transformers leaves open, or spells otherwise than most files.
     (directory / "config.json").write_text(
-        json.dumps(written | {"architectures": [architecture], "torch_dtype": "float32"}), encoding="utf-8"
+        json.dumps(
+            written | {"architectures": [architecture], "torch_dtype": torch_dtype, "num_hidden_layers": LAYERS}
+        ),
+        encoding="utf-8",
     )
     return directory
+
+
+def write_wrapped_target(directory: Path, architecture: str) -> tuple[Path, Path]:
+    """A target of one of :data:`WRAPPERS`, and beside it the text model, which transformers computes."""
+    import transformers  # noqa: PLC0415 - as above
+
+    wrapper = WRAPPERS[architecture]
+    text = write_transformers_target(directory / "text", wrapper.text)
+    inner = json.loads((text / "config.json").read_text(encoding="utf-8"))
+    if "rope_parameters" in inner and wrapper.model_type == "qwen3_vl":
+        inner["rope_parameters"] |= {"mrope_section": [4, 2, 2], "mrope_interleaved": True}
+    config = transformers.AutoConfig.for_model(
+        wrapper.model_type,
+        text_config={key: value for key, value in inner.items() if key != "architectures"},
+        vision_config=dict(wrapper.vision),
+        tie_word_embeddings=False,
+        **wrapper.config,
+    )
+    output = directory / "target"
+    output.mkdir()
+    written = config.to_dict() | {"architectures": [architecture], "torch_dtype": "float32"}
+    written["text_config"]["torch_dtype"] = "float32"
+    (output / "config.json").write_text(json.dumps(written), encoding="utf-8")
+    tensors = {}
+    for name, tensor in load_file(text / "model.safetensors").items():
+        own, theirs = next(pair for pair in wrapper.names if name.startswith(pair[0]))
+        tensors[theirs + name.removeprefix(own)] = tensor
+    save_file(tensors, output / "model.safetensors")
+    return output, text

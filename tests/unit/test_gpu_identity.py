@@ -27,6 +27,8 @@ SMALL = {"hidden_size": 32, "intermediate_size": 32, "q_lora_rank": 8, "kv_lora_
         ("deepseek", "0.5.17", (8,)),
         ("kimi", "0.5.17", (8,)),
         ("kimi", "0.5.23", (8,)),
+        ("mixtral", "0.5.17", (0, 3, 8)),
+        ("gemma3", "0.5.17", (0, 3, 8)),
     ],
 )
 def test_every_pair_is_planned_with_the_embedding_and_the_last_boundary(
@@ -44,12 +46,49 @@ def test_every_pair_is_planned_with_the_embedding_and_the_last_boundary(
 @pytest.mark.parametrize("case", identity.CASES)
 def test_sizes_fit_into_each_other(case: str) -> None:
     _, sizes = identity.CASES[case]
-    if case == "llama":
+    if "head_dim" in sizes:
         assert sizes["hidden_size"] == sizes["num_attention_heads"] * sizes["head_dim"]
     else:
         groups, experts = sizes["n_group"], sizes["n_routed_experts"]
         assert experts % groups == 0
         assert sizes["num_experts_per_tok"] <= sizes["topk_group"] * experts // groups
+
+
+def test_two_ranks_are_served_beside_one_and_injected_where_the_class_captures() -> None:
+    assert [way.name for way in identity.ways(["llama"], 1)] == ["llama-plain", "llama-eagle"]
+    assert [(way.name, way.ranks, way.inject) for way in identity.ways(["llama", "mixtral"], 2) if way.speculate] == [
+        ("llama-eagle", 1, False),
+        ("llama-injected", 1, True),
+        ("llama-eagle-2-ranks", 2, False),
+        ("llama-injected-2-ranks", 2, True),
+        ("mixtral-eagle", 1, False),
+        ("mixtral-eagle-2-ranks", 2, False),
+    ]
+
+
+def record(folder: Path, number: int, states: list[list[float]], *, first: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    one = {"requests": ["one"], "lengths": [len(states)], "positions": list(range(first, first + len(states)))}
+    torch.save(one | {"tokens": [7] * len(states), "states": torch.tensor(states)}, folder / f"{number:05d}.pt")
+
+
+def test_runs_are_compared_where_their_contexts_are_the_same(tmp_path: Path) -> None:
+    """Rows of two runs share a place only with the very tokens before it; past an answer's end there is none."""
+    served = {"one": {"prompt": [1, 2], "output": [7, 7]}}
+    record(tmp_path / "a", 0, [[1.0, 2.0, 4.0], [1.0, 1.0, 1.0]], first=2)
+    record(tmp_path / "a", 1, [[9.0, 9.0, 9.0]], first=6)
+    record(tmp_path / "b", 0, [[1.0, 2.0, 5.0]], first=2)
+    one, other = (identity.rows(tmp_path / name, served) for name in "ab")
+    assert set(one) == {(1, 2, 7), (1, 2, 7, 7)}
+    found = identity.between(one, other)
+    assert (found["rows"], found["distance"]) == (1, [0.0, 0.0, pytest.approx(0.2)])
+
+
+def test_a_rank_with_other_states_is_counted(tmp_path: Path) -> None:
+    for number, value in enumerate((1.0, 2.0)):
+        record(tmp_path, number, [[value]], first=0)
+        record(tmp_path / "rank1", number, [[1.0]], first=0)
+    assert identity.same_on_ranks(tmp_path) == (1, 2)
 
 
 def test_the_prompts_are_ragged_and_within_the_vocabulary() -> None:
@@ -156,4 +195,4 @@ def test_what_fails_the_run(change: dict[str, Any], fails: bool) -> None:  # noq
 def test_a_process_without_an_answer_is_told_with_the_end_of_its_log(tmp_path: Path) -> None:
     (tmp_path / "llama-eagle.log").write_text("out of memory")
     with pytest.raises(RuntimeError, match="out of memory"):
-        identity.answers(tmp_path, "llama", "eagle")
+        identity.answers(tmp_path, "llama-eagle")

@@ -1,9 +1,9 @@
 """A plugin of SGLang for tests alone: writes down what every forward of the target hands to the draft.
 
-Before each forward it runs the same batch with other boundaries, those of the next line of $RECORDER_SETS, so that sets
-are switched while the engine runs; then with the plan's own, whose output SGLang goes on with. A second run writes the
-same keys and values into the same slots. Its folder stands ahead on the path, so it runs before eagle3_adapters
-registers anything.
+Before each forward it runs the same batch with other boundaries, the next of $RECORDER_SETS, all of them injected where
+it says so, so that sets are switched while the engine runs; then with the plan's own, whose output SGLang goes on with.
+A second run writes the same keys and values into the same slots. $RECORDER_INJECT=1 has the plan's own boundaries
+injected too. Its folder stands ahead on the path, so it runs before eagle3_adapters registers anything.
 """
 
 from __future__ import annotations
@@ -31,10 +31,13 @@ def watch() -> None:
     recorder = Recorder(
         WiringPlan.from_json(Path(plan).read_text(encoding="utf-8")), Path(os.environ["RECORDER_OUTPUT"])
     )
+    inject = os.environ.get("RECORDER_INJECT") == "1"
     configure, account = capture.TargetCapture.after_configure, draft.DraftLoader._account
 
     def after_configure(self: capture.TargetCapture, result: Any, **kwargs: Any) -> None:
         configure(self, result, **kwargs)
+        if inject:
+            self.assign(kwargs["model"], attrs.evolve(recorder.plan, injected=recorder.plan.boundaries))
         recorder.capture = self
 
     def after_account(self: draft.DraftLoader, model: Any, seen: set[str]) -> None:
@@ -54,7 +57,7 @@ class Recorder:
         self.output = output
         self.capture: capture.TargetCapture | None = None
         # Empty where graphs are replayed: they deliver what was assigned when they were recorded.
-        self._sets: Iterator[list[int]] = itertools.cycle(json.loads(os.environ["RECORDER_SETS"]))
+        self._sets: Iterator[tuple[list[int], bool]] = itertools.cycle(json.loads(os.environ["RECORDER_SETS"]))
         self._count = itertools.count()
         #: What the class captures by itself, of the target's boundaries.
         self._injected = plan.injected
@@ -68,15 +71,15 @@ class Recorder:
             output = original(runner, batch, *args, **kwargs)
             self._write(self.plan.boundaries, batch, output)
             return output
-        for boundaries in (tuple(other), self.plan.boundaries):
-            injected = tuple(k for k in boundaries if k in self._injected)
+        for boundaries, inject in ((tuple(other[0]), other[1]), (self.plan.boundaries, False)):
+            injected = tuple(k for k in boundaries if inject or k in self._injected)
             plan = attrs.evolve(self.plan, boundaries=boundaries, injected=injected)
             self.capture.assign(runner.model, plan)
             output = original(runner, batch, *args, **kwargs)
-            self._write(boundaries, batch, output)
+            self._write(boundaries, batch, output, inject=inject)
         return output
 
-    def _write(self, boundaries: tuple[int, ...], batch: Any, output: Any) -> None:
+    def _write(self, boundaries: tuple[int, ...], batch: Any, output: Any, *, inject: bool = False) -> None:
         states: torch.Tensor = output.logits_output.hidden_states
         rows, requests = len(batch.input_ids), list(batch.rids)
         prompt = batch.forward_mode.is_extend_without_speculative()
@@ -88,10 +91,18 @@ class Recorder:
             "prompt": prompt,
             "graph": bool(output.can_run_graph),
             "boundaries": boundaries,
+            "injected": inject,
             "requests": requests,
             "lengths": lengths,
             "positions": batch.positions[:rows].tolist(),
             "tokens": batch.input_ids[:rows].tolist(),
             "states": states[:rows].float().cpu().clone(),
         }
-        torch.save(record, self.output / f"{next(self._count):05d}.pt")
+        torch.save(record, self._folder() / f"{next(self._count):05d}.pt")
+
+    def _folder(self) -> Path:
+        """The first rank's records, and each other rank's beneath."""
+        rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+        folder = self.output / f"rank{rank}" if rank else self.output
+        folder.mkdir(exist_ok=True)
+        return folder

@@ -385,7 +385,13 @@ def main() -> None:
         for number, way in enumerate(every):
             devices = range(way.ranks) if way.ranks > 1 else [number % options.ranks]
             pool.submit(start, way, folder, 31000 + 1500 * number, devices)
-    results = {way.name: judge(way, folder, options.device) for way in every if way.speculate}
+    results, broken = {}, []
+    for way in every:
+        if way.speculate:
+            try:
+                results[way.name] = judge(way, folder, options.device)
+            except RuntimeError as error:
+                broken.append(str(error))
     (folder / "identity.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
     for name, result in results.items():
         for kind in ("prefill", "decode"):
@@ -404,7 +410,8 @@ def main() -> None:
             f"{name}, serving: accept length {result['accept_length']:.3f}; in graphs: {result['graphs']}; "
             f"beside {name.split('-')[0]}-eagle: {result['beside'] or '-'}; log: {result['log']}"
         )
-    sys.exit(failed(results.values()))
+    print(*broken, sep="\n")
+    sys.exit(bool(broken) or failed(results.values()))
 
 
 if __name__ == "__main__":

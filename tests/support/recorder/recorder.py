@@ -36,7 +36,7 @@ def watch() -> None:
 
     def after_configure(self: capture.TargetCapture, result: Any, **kwargs: Any) -> None:
         configure(self, result, **kwargs)
-        if inject:
+        if inject and kwargs["eagle_use_aux_hidden_state"]:
             self.assign(kwargs["model"], attrs.evolve(recorder.plan, injected=recorder.plan.boundaries))
         recorder.capture = self
 

@@ -39,7 +39,7 @@ class Made:
 
     model_type: str
     sizes: Mapping[str, Any] = attrs.field(factory=dict)
-    #: Standard deviation of the embedding by the hidden size: 1 as layer 0 reads it, whatever the class makes of it.
+    #: Standard deviation of the embedding by the hidden size, so that layer 0 reads about 1 or less of it.
     embedding: Callable[[int], float] = lambda hidden: 1.0
 
 
@@ -57,7 +57,8 @@ CLASSES = {
     "Gemma3ForCausalLM": Made(
         model_type="gemma3_text",
         sizes={"tie_word_embeddings": True, "query_pre_attn_scalar": 16, "sliding_window": 256},
-        embedding=lambda hidden: hidden**-0.5,
+        # Small, since its head is the embedding: a larger one would say the token that it reads again and again.
+        embedding=lambda hidden: 0.2 * hidden**-0.5,
     ),
     "MistralForCausalLM": Made(model_type="mistral", sizes={"sliding_window": None}),
 }

@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from eagle3_adapters.boundaries import describe
-from eagle3_adapters.sglang import compat
-from eagle3_adapters.sglang.injection import Injection
+from eagle3_adapters.sglang import compat, target_class
+from eagle3_adapters.sglang.injection import Injection, keep_stream
 from eagle3_adapters.sglang.refuse import refused
 from eagle3_adapters.sglang.wrapping import before
 from eagle3_adapters.wiring import WiringPlan
@@ -71,7 +71,7 @@ class TargetCapture:
         if self._injection is not None:
             self._injection.remove()
             self._injection = None
-        compat.assign_capture(model, plan.capture, plan.native)
+        target_class.assign_capture(model, plan.capture, plan.native)
         if plan.injected:
             self._injection = Injection(model, plan.capture, plan.injected, plan.num_layers)
 
@@ -80,7 +80,7 @@ class TargetCapture:
         if runner.is_draft_worker:
             return
         with self._places():
-            compat.supply_methods(runner.model, self._plan.embed.module, self._plan.capture.head)
+            target_class.supply_methods(runner.model, self._plan.embed.module, self._plan.capture.head)
         if compat.ranks_differ(runner):
             log.warning("eagle3-adapters: captured states are not verified under DP attention")
             return
@@ -131,19 +131,19 @@ class Observer:
 
     def _hook(self) -> None:
         site = self._plan.capture
-        body = compat.at(self._model, site.body)
-        layers = compat.at(body, site.layers)
+        body = target_class.at(self._model, site.body)
+        layers = target_class.at(body, site.layers)
         for boundary in self._plan.boundaries:
             if boundary == self._plan.num_layers:
-                norm = compat.at(body, site.final_norm)
+                norm = target_class.at(body, site.final_norm)
                 self._undo.append(norm.register_forward_pre_hook(self._before_norm).remove)
                 continue
             if boundary == 0 and not self._plan.embed.merged:
-                embedding = compat.at(self._model, self._plan.embed.module)
+                embedding = target_class.at(self._model, self._plan.embed.module)
                 self._undo.append(embedding.register_forward_hook(self._embedding).remove)
                 continue
-            self._undo.append(before(layers[boundary], self._snapshot(boundary, layers[boundary])).remove)
-        processor = compat.at(self._model, site.logits_processor)
+            self._undo.append(keep_stream(layers[boundary], self._snapshots, boundary).remove)
+        processor = target_class.at(self._model, site.logits_processor)
         self._undo.append(before(processor, self._capture(processor)).remove)
 
     def __exit__(
@@ -151,25 +151,17 @@ class Observer:
     ) -> None:
         self._unhook()
 
-    def _snapshot(self, boundary: int, layer: Any) -> Callable[[tuple[Any, ...], dict[str, Any]], None]:
-        read = compat.residual_stream(layer)
-
-        def look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            self._snapshots[boundary] = read(args, kwargs)
-
-        return look
-
     def _embedding(self, module: Any, args: tuple[Any, ...], output: Any) -> None:
         self._snapshots[0] = output * self._plan.embed.scale
 
     def _before_norm(self, norm: Any, args: tuple[Any, ...]) -> None:
-        self._snapshots[self._plan.num_layers] = compat.before_norm(args)
+        self._snapshots[self._plan.num_layers] = target_class.before_norm(args)
 
     def _capture(self, processor: Any) -> Callable[[tuple[Any, ...], dict[str, Any]], None]:
-        split = compat.split_states(processor.forward)
+        split = target_class.split_states(processor.forward)
 
         def look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            self._captured = compat.captured_states(processor, *split(args, kwargs))
+            self._captured = target_class.captured_states(processor, *split(args, kwargs))
             self._called = True
 
         return look

@@ -11,10 +11,20 @@ from typing import Any
 
 import torch
 
-from eagle3_adapters.sglang import compat
+from eagle3_adapters.sglang import target_class
 from eagle3_adapters.sglang.refuse import refused
 from eagle3_adapters.sglang.wrapping import WrappedForward, before
 from eagle3_adapters.values import CaptureSite
+
+
+def keep_stream(layer: Any, kept: dict[int, torch.Tensor], boundary: int) -> WrappedForward:
+    """Have every forward of a decoder layer leave the residual stream at its input in ``kept[boundary]``."""
+    read = target_class.residual_stream(layer)
+
+    def look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        kept[boundary] = read(args, kwargs)
+
+    return before(layer, look)
 
 
 class Injection:
@@ -26,17 +36,17 @@ class Injection:
 
     def __init__(self, model: Any, site: CaptureSite, boundaries: Sequence[int], num_layers: int) -> None:
         """Inject ``boundaries``, ascending. Raises AttributeError where a place is not there."""
-        self._body = compat.at(model, site.body)
+        self._body = target_class.at(model, site.body)
         self._inner = [k for k in boundaries if k < num_layers]
         self._last = num_layers in boundaries
         #: Of the forward that is running, by boundary.
         self._states: dict[int, torch.Tensor] = {}
         self._num_layers = num_layers
-        layers, norm = compat.at(self._body, site.layers), compat.at(self._body, site.final_norm)
-        processor = compat.at(model, site.logits_processor)
+        layers, norm = target_class.at(self._body, site.layers), target_class.at(self._body, site.final_norm)
+        processor = target_class.at(model, site.logits_processor)
         self._undo: list[Callable[[], None]] = []
         for k in self._inner:
-            self._undo.append(before(layers[k], self._reader(k, layers[k])).remove)
+            self._undo.append(keep_stream(layers[k], self._states, k).remove)
         if self._last:
             self._undo.append(norm.register_forward_hook(self._after_norm).remove)
         self._undo.append(WrappedForward(self._body, self._joining).remove)
@@ -49,16 +59,8 @@ class Injection:
         for undo in reversed(self._undo):
             undo()
 
-    def _reader(self, boundary: int, layer: Any) -> Callable[[tuple[Any, ...], dict[str, Any]], None]:
-        read = compat.first_input(layer) if boundary == 0 else compat.residual_stream(layer)
-
-        def look(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            self._states[boundary] = read(args, kwargs)
-
-        return look
-
     def _after_norm(self, norm: Any, args: tuple[Any, ...], output: Any) -> None:
-        self._states[self._num_layers] = compat.normed_stream(args, output)
+        self._states[self._num_layers] = target_class.normed_stream(args, output)
 
     def _joining(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def forward(*args: Any, **kwargs: Any) -> Any:
@@ -70,20 +72,20 @@ class Injection:
                 raise _passed_by("layers", "the states at their inputs are captured there")
             if self._last and last is None:
                 last = self._without_norm(output, args, kwargs)
-            return compat.with_states(output, inner, last, torch.cat)
+            return target_class.with_states(output, inner, last, torch.cat)
 
         return forward
 
     def _without_norm(self, output: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """An idle batch ends before the norm; its states count as the others' do."""
-        if not compat.is_idle(self._body, args, kwargs):
+        if not target_class.is_idle(self._body, args, kwargs):
             raise _passed_by("final norm", "the last boundary is captured there")
         return output[0] if isinstance(output, tuple) else output
 
 
 def _splitting(original: Callable[..., Any]) -> Callable[..., Any]:
     """A logits processor's forward that takes a body's (hidden, states) for hidden."""
-    split = compat.split_states(original)
+    split = target_class.split_states(original)
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         args, kwargs = split(args, kwargs)

@@ -12,7 +12,7 @@ from support.engine_modules import load
 
 from eagle3_adapters.boundaries import DEEPSEEK_RULE, GPT_OSS_RULE, OUTPUT_OF_LAYER, Convention, default_boundaries
 from eagle3_adapters.errors import ConventionError
-from eagle3_adapters.sglang import compat
+from eagle3_adapters.sglang import target_class
 from eagle3_adapters.values import CaptureSite
 
 pytestmark = pytest.mark.sglang
@@ -107,7 +107,7 @@ def test_the_planned_boundaries_stand_whatever_the_setter_did_before(
     )
     model = stand_in(num_layers)
     function(model, data.draw(st.sampled_from([list(ids), None])))
-    compat.assign_capture(model, SITE, planned)
+    target_class.assign_capture(model, SITE, planned)
     assert tuple(model.model.layers_to_capture) == planned
     assert model.capture_aux_hidden_states
 

@@ -34,7 +34,7 @@ def plant() -> None:
     elif fault == "no-capture-list":
         compat.hook("capture", forget_list, "AFTER", installed_version())
     elif fault == "one-layer-late":
-        compat._register("eagle3_adapters.sglang.compat.assign_capture", one_layer_late, "AFTER")
+        compat._register("eagle3_adapters.sglang.target_class.assign_capture", one_layer_late, "AFTER")
     else:
         raise ValueError(fault)
 

@@ -14,7 +14,7 @@ from support.plans import tiny_plan
 from torch import nn
 
 from eagle3_adapters.errors import WiringRefusedError
-from eagle3_adapters.sglang import compat
+from eagle3_adapters.sglang import target_class
 from eagle3_adapters.sglang.capture import ATTEMPTS, Observer, TargetCapture, relative_error
 from eagle3_adapters.values import CaptureSite, EmbedCapture
 from eagle3_adapters.wiring import WiringPlan
@@ -359,7 +359,7 @@ def test_a_model_that_sglang_does_not_ask_for_states_is_left_alone(plan: WiringP
 def test_the_residual_stream_is_a_snapshot() -> None:
     """SGLang's kernels write into the hidden states in place."""
     hidden = torch.ones(2, WIDTH)
-    read = compat.residual_stream(Layer())
+    read = target_class.residual_stream(Layer())
     stream = read((None, hidden, None, None), {})
     hidden.fill_(7.0)
     assert stream.eq(1.0).all()
@@ -380,7 +380,7 @@ def test_a_sum_over_ranks_that_sglang_fuses_into_the_next_norm_is_made_for_the_s
     distributed = SimpleNamespace(tensor_model_parallel_all_reduce=all_reduce)
     monkeypatch.setitem(sys.modules, "sglang.srt.distributed", distributed)
     hidden, residual = torch.ones(2, WIDTH), torch.full((2, WIDTH), 10.0)
-    read = compat.residual_stream(Layer())
+    read = target_class.residual_stream(Layer())
     assert read((None, hidden, None, residual), {}).eq(11.0).all()
     assert not reduced
     hidden._sglang_needs_allreduce_fusion = True  # type: ignore[attr-defined]  # as SGLang marks it

@@ -16,7 +16,7 @@ from support.toy_target import TOKENS, WIDTH, Body, Layer, Norm, Processor, Targ
 from torch import nn
 
 from eagle3_adapters.errors import WiringRefusedError
-from eagle3_adapters.sglang import compat
+from eagle3_adapters.sglang import target_class
 from eagle3_adapters.sglang.capture import Observer, TargetCapture
 from eagle3_adapters.sglang.injection import Injection
 from eagle3_adapters.values import CaptureSite, EmbedCapture
@@ -167,7 +167,7 @@ def test_a_class_without_a_word_for_states_hands_them_to_its_processor(base: Wir
 def test_the_states_are_split_off_however_the_processor_is_called() -> None:
     def forward(input_ids: Any, hidden_states: Any, lm_head: Any, aux_hidden_states: Any = None) -> None: ...
 
-    split = compat.split_states(forward)
+    split = target_class.split_states(forward)
     assert split((1, ("hidden", "states"), 2), {}) == ((1, "hidden", 2), {"aux_hidden_states": "states"})
     named = {"hidden_states": ("hidden", "states"), "lm_head": 2}
     assert split((1,), named) == ((1,), {"hidden_states": "hidden", "lm_head": 2, "aux_hidden_states": "states"})
@@ -185,16 +185,16 @@ def test_a_layer_that_is_passed_by_is_refused(base: WiringPlan) -> None:
 
 def test_what_sglang_asks_a_target_for_is_supplied_where_its_class_has_it_not() -> None:
     target = Stateless()
-    compat.supply_methods(target, "model.embed_tokens", "lm_head")
+    target_class.supply_methods(target, "model.embed_tokens", "lm_head")
     assert target.set_eagle3_layers_to_capture([1, 2]) is None  # type: ignore[operator]  # supplied
     embed, head = target.get_embed_and_head()  # type: ignore[operator]  # supplied
     assert embed is target.get_parameter("model.embed_tokens.weight")
     assert head is target.lm_head.weight
     again = target.get_embed_and_head
-    compat.supply_methods(target, "model.embed_tokens", "lm_head")
+    target_class.supply_methods(target, "model.embed_tokens", "lm_head")
     assert target.get_embed_and_head is again, "once"
     with pytest.raises(AttributeError, match="'output'"):
-        compat.supply_methods(Stateless(), "model.embed_tokens", "output")
+        target_class.supply_methods(Stateless(), "model.embed_tokens", "output")
 
 
 def test_sglang_reads_the_signature_of_the_class_s_own_forward(base: WiringPlan) -> None:
@@ -232,11 +232,11 @@ def test_a_place_that_is_missing_is_named_and_leaves_no_hook() -> None:
 
 def test_the_final_norm_s_input_is_a_snapshot_with_the_residual_added() -> None:
     hidden = torch.ones(2, WIDTH)
-    alone, added = compat.before_norm((hidden,)), compat.before_norm((hidden, 2 * hidden))
+    alone, added = target_class.before_norm((hidden,)), target_class.before_norm((hidden, 2 * hidden))
     hidden.fill_(9.0)
     assert alone.eq(1.0).all()
     assert added.eq(3.0).all()
-    assert compat.normed_stream((hidden,), torch.zeros(1)) is hidden
+    assert target_class.normed_stream((hidden,), torch.zeros(1)) is hidden
 
 
 def test_the_first_prompt_proves_the_last_boundary_by_a_snapshot_of_its_own(base: WiringPlan) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import functools
 import json
 import os
 import random
@@ -32,7 +33,7 @@ from safetensors.torch import load_file
 TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [path for path in (str(TESTS),) if path not in sys.path]
 
-from support.boundary_states import Chunk, Reference, chunks, distance, records  # noqa: E402 - the path is set above
+from support.boundary_states import Chunk, Reference, chunks, distance, pieces, records  # noqa: E402 - the path is set above
 from support.random_targets import DEEPSEEK, KIMI, LLAMA, write_draft, write_target  # noqa: E402 - as above
 from support.transformers_targets import CLASSES, write_transformers_target  # noqa: E402 - as above
 
@@ -156,18 +157,17 @@ def parting(mine: Sequence[int], theirs: Sequence[int]) -> int | None:
 def make(case: str, folder: Path) -> tuple[Path, Path]:
     """Target and draft of a case."""
     architecture, sizes = CASES[case]
-    heads = {"num_attention_heads": 8, "num_key_value_heads": 8, "head_dim": sizes["hidden_size"] // 8}
+    follow: torch.Tensor | None = None
     if architecture in CLASSES:
         target = write_transformers_target(folder / "target", architecture, **sizes)
-        config = json.loads((target / "config.json").read_text(encoding="utf-8"))
-        return target, write_draft(folder / "draft", config, BOUNDARIES, **heads)
-    target = write_target(folder / "target", architecture, follow=FOLLOW, **sizes)
+    else:
+        target = write_target(folder / "target", architecture, follow=FOLLOW, **sizes)
+        names = (f"{prefix}model.embed_tokens.weight" for prefix in ("", "language_model."))
+        tensors = load_file(target / "model.safetensors")
+        follow = next(tensors[name].float() for name in names if name in tensors)
     config = json.loads((target / "config.json").read_text(encoding="utf-8"))
-    text = config.get("text_config", config)
-    names = (f"{prefix}model.embed_tokens.weight" for prefix in ("", "language_model."))
-    tensors = load_file(target / "model.safetensors")
-    embedding = next(tensors[name].float() for name in names if name in tensors)
-    return target, write_draft(folder / "draft", text, BOUNDARIES, follow=embedding, **heads)
+    heads = {"num_attention_heads": 8, "num_key_value_heads": 8, "head_dim": sizes["hidden_size"] // 8}
+    return target, write_draft(folder / "draft", config.get("text_config", config), BOUNDARIES, follow=follow, **heads)
 
 
 def prompts() -> dict[str, list[int]]:
@@ -292,16 +292,9 @@ def accept_length(answers: Iterable[dict[str, Any]]) -> float:
 def rows(folder: Path, served: dict[str, Any]) -> dict[tuple[int, ...], torch.Tensor]:
     """Tokens up to and with one -> the packed states captured there, of every row with a known context."""
     found: dict[tuple[int, ...], torch.Tensor] = {}
-    for record in records(folder):
-        start = 0
-        for request, length in zip(record["requests"], record["lengths"], strict=True):
-            first = record["positions"][start]
-            known = [*served[request]["prompt"], *served[request]["output"]]
-            if first <= len(known):
-                tokens = [*known[:first], *record["tokens"][start : start + length]]
-                for row in range(length):
-                    found.setdefault(tuple(tokens[: first + row + 1]), record["states"][start + row])
-            start += length
+    for piece in pieces(folder, served):
+        for end, state in enumerate(piece.record["states"][piece.rows], piece.first + 1):
+            found.setdefault(piece.tokens[:end], state)
     return found
 
 
@@ -319,11 +312,17 @@ def same_on_ranks(folder: Path) -> tuple[int, int]:
     return sum(torch.equal(one["states"], other["states"]) for one, other in pairs), len(pairs)
 
 
+@functools.cache
+def references(folder: Path, case: str, device: str) -> tuple[Reference, Reference]:
+    """A case's target in float32 and in bf16, for all of its engines."""
+    # Kimi's target holds the DeepSeek one's weights, which transformers knows.
+    place = folder / ("deepseek" if case == "kimi" else case) / "target"
+    return Reference(place, device), Reference(place, device, torch.bfloat16)
+
+
 def judge(way: Way, folder: Path, device: str) -> dict[str, Any]:
     """States and tokens of one engine against transformers, and against the one without speculation."""
-    # Kimi's target holds the DeepSeek one's weights, which transformers knows.
-    place = folder / ("deepseek" if way.case == "kimi" else way.case) / "target"
-    reference = Reference(place, device)
+    reference, low = references(folder, way.case, device)
     eagle, plain = answers(folder, way.name), answers(folder, f"{way.case}-plain")
     kept = folder / "records" / way.name
     found = list(chunks(reference, kept, eagle))
@@ -340,7 +339,7 @@ def judge(way: Way, folder: Path, device: str) -> dict[str, Any]:
         "decode": attrs.asdict(verdict([chunk for chunk in found if not chunk.prompt])),
         "graphs": f"{sum(graphs)} of {len(graphs)} forwards",
         "accept_length": accept_length(eagle.values()),
-        **compare_tokens(reference, Reference(place, device, torch.bfloat16), eagle, plain),
+        **compare_tokens(reference, low, eagle, plain),
         "beside": beside,
         "log": [line for line in _FACTS if line in log],
     }

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.boundary_states import Chunk, Reference, chunks, distance, records
+from support.boundary_states import Chunk, Reference, chunks, distance, records, requests_of
 from support.identity_engine import CHUNK, RAGGED
 from support.identity_run import BOUNDARIES, LISTED, Run, run
 from support.random_targets import DEEPSEEK, KIMI, LLAMA
@@ -78,10 +78,8 @@ def test_every_token_of_every_request_was_looked_at_with_all_boundaries_and_with
         if record["boundaries"] != BOUNDARIES:
             sets.add(tuple(record["boundaries"]))
             continue
-        start = 0
-        for request, length in zip(record["requests"], record["lengths"], strict=True):
-            looked.setdefault(request, set()).update(record["positions"][start : start + length])
-            start += length
+        for request, rows in requests_of(record):
+            looked.setdefault(request, set()).update(record["positions"][rows])
     for request, answer in served.answers.items():
         # The last token was emitted and never read.
         assert set(range(answer["cached"], len(answer["prompt"]) + len(answer["output"]) - 1)) <= looked[request]

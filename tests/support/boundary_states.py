@@ -93,38 +93,57 @@ def records(folder: Path) -> Iterator[dict[str, Any]]:
         yield torch.load(file)
 
 
-def chunks(reference: Reference, folder: Path, answers: dict[str, Any]) -> Iterator[Chunk]:
-    """Every captured state of every request: of prompts, of their later pieces, of drafted tokens, taken or not.
+def requests_of(record: dict[str, Any]) -> Iterator[tuple[str, slice]]:
+    """Each request of a forward, and its rows."""
+    start = 0
+    for request, length in zip(record["requests"], record["lengths"], strict=True):
+        yield request, slice(start, start + length)
+        start += length
 
-    But for those past an answer's end, whose context the answer does not tell.
-    """
+
+@attrs.frozen(kw_only=True)
+class Piece:
+    """One request in one forward."""
+
+    record: dict[str, Any]
+    request: str
+    rows: slice
+    #: Position of the first row, and the tokens up to and with the last one.
+    first: int
+    tokens: tuple[int, ...]
+
+
+def pieces(folder: Path, answers: dict[str, Any]) -> Iterator[Piece]:
+    """Every request of every forward but for those past an answer's end, whose context the answer does not tell."""
     known = {name: [*answer["prompt"], *answer["output"]] for name, answer in answers.items()}
-    cache: dict[tuple[int, ...], States] = {}
     for record in records(folder):
-        start = 0
-        for request, length in zip(record["requests"], record["lengths"], strict=True):
-            rows = slice(start, start + length)
-            start += length
+        for request, rows in requests_of(record):
             positions = record["positions"][rows]
             first = positions[0]
-            assert positions == list(range(first, first + length))
-            if first > len(known[request]):
-                # One forward more is under way when a request ends; what it was accepted before is cut off its answer.
-                continue
-            sequence = (*known[request][:first], *record["tokens"][rows])
-            if sequence not in cache:
-                cache[sequence] = reference.states(sequence)
-            expected = cache[sequence]
-            for place, planned in enumerate(record["boundaries"]):
-                width = expected[0].shape[-1]
-                found = record["states"][rows, place * width : (place + 1) * width]
-                yield Chunk(
-                    request=request,
-                    prompt=record["prompt"],
-                    planned=planned,
-                    distances=tuple(distance(found, state[first:]) for state in expected),
-                )
-            assert record["states"].shape[-1] == len(record["boundaries"]) * expected[0].shape[-1]
+            assert positions == list(range(first, first + len(positions)))
+            # One forward more is under way when a request ends; what it was accepted before is cut off its answer.
+            if first <= len(known[request]):
+                tokens = (*known[request][:first], *record["tokens"][rows])
+                yield Piece(record=record, request=request, rows=rows, first=first, tokens=tokens)
+
+
+def chunks(reference: Reference, folder: Path, answers: dict[str, Any]) -> Iterator[Chunk]:
+    """Every captured state of :func:`pieces`: of prompts, of their later pieces, of drafted tokens, taken or not."""
+    cache: dict[tuple[int, ...], States] = {}
+    for piece in pieces(folder, answers):
+        if piece.tokens not in cache:
+            cache[piece.tokens] = reference.states(piece.tokens)
+        expected, record = cache[piece.tokens], piece.record
+        width = expected[0].shape[-1]
+        assert record["states"].shape[-1] == len(record["boundaries"]) * width
+        for place, planned in enumerate(record["boundaries"]):
+            found = record["states"][piece.rows, place * width : (place + 1) * width]
+            yield Chunk(
+                request=piece.request,
+                prompt=record["prompt"],
+                planned=planned,
+                distances=tuple(distance(found, state[piece.first :]) for state in expected),
+            )
 
 
 def answers_of(file: Path) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from typing import Any
 
 import attrs
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
-from support.random_targets import HIDDEN, LAYERS, VOCABULARY
+from support.random_targets import HIDDEN, LAYERS, VOCABULARY, write
 
 _SIZES: dict[str, Any] = {
     "hidden_size": HIDDEN,
@@ -70,6 +70,8 @@ class Wrapper:
 
     text: str
     model_type: str
+    #: What the wrapper's text model says of its rotary embedding beside the text model's own.
+    rope: Mapping[str, Any] = attrs.field(factory=dict)
     #: How the text model's names begin in the wrapper's files: (its own, the wrapper's).
     names: tuple[tuple[str, str], ...]
     vision: Mapping[str, Any]
@@ -96,6 +98,7 @@ WRAPPERS = {
     "Qwen3VLForConditionalGeneration": Wrapper(
         text="Qwen3ForCausalLM",
         model_type="qwen3_vl",
+        rope={"mrope_section": [4, 2, 2], "mrope_interleaved": True},
         names=(("model.", "model.language_model."), ("", "")),
         vision={
             "depth": 1,
@@ -132,14 +135,10 @@ def write_transformers_target(
                 drawn *= (3.0 if "lm_head" in name else 1.5) * max(1, parameter.shape[-1]) ** -0.5
             parameter.copy_(drawn)
     model.to(getattr(torch, torch_dtype)).save_pretrained(directory)
-    written = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-    # What transformers leaves open, or spells otherwise than most files.
-    (directory / "config.json").write_text(
-        json.dumps(
-            written | {"architectures": [architecture], "torch_dtype": torch_dtype, "num_hidden_layers": LAYERS}
-        ),
-        encoding="utf-8",
-    )
+    file = directory / "config.json"
+    written = json.loads(file.read_text(encoding="utf-8"))
+    # transformers spells the dtype otherwise than most files.
+    file.write_text(json.dumps(written | {"torch_dtype": torch_dtype}), encoding="utf-8")
     return directory
 
 
@@ -150,8 +149,7 @@ def write_wrapped_target(directory: Path, architecture: str) -> tuple[Path, Path
     wrapper = WRAPPERS[architecture]
     text = write_transformers_target(directory / "text", wrapper.text)
     inner = json.loads((text / "config.json").read_text(encoding="utf-8"))
-    if "rope_parameters" in inner and wrapper.model_type == "qwen3_vl":
-        inner["rope_parameters"] |= {"mrope_section": [4, 2, 2], "mrope_interleaved": True}
+    inner["rope_parameters"] |= wrapper.rope
     config = transformers.AutoConfig.for_model(
         wrapper.model_type,
         text_config={key: value for key, value in inner.items() if key != "architectures"},
@@ -159,14 +157,10 @@ def write_wrapped_target(directory: Path, architecture: str) -> tuple[Path, Path
         tie_word_embeddings=False,
         **wrapper.config,
     )
-    output = directory / "target"
-    output.mkdir()
     written = config.to_dict() | {"architectures": [architecture], "torch_dtype": "float32"}
     written["text_config"]["torch_dtype"] = "float32"
-    (output / "config.json").write_text(json.dumps(written), encoding="utf-8")
     tensors = {}
     for name, tensor in load_file(text / "model.safetensors").items():
         own, theirs = next(pair for pair in wrapper.names if name.startswith(pair[0]))
         tensors[theirs + name.removeprefix(own)] = tensor
-    save_file(tensors, output / "model.safetensors")
-    return output, text
+    return write(directory / "target", written, tensors), text

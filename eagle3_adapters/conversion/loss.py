@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from eagle3_adapters import canonical
-from eagle3_adapters.boundaries import describe_all
+from eagle3_adapters.boundaries import Ids, default_boundaries, describe_all
 from eagle3_adapters.conversion.content import Beside, Understood, boundaries_of
 from eagle3_adapters.conversion.tensors import Placed, order_of
 from eagle3_adapters.errors import FindingsError, Severity, UnmappedKeyError
@@ -82,11 +82,16 @@ def _boundaries(
     for finding in told.findings:
         if finding.severity is Severity.ERROR:
             _tell(report, to, finding.expected, f"{finding.found} ({finding.code})")
-    if not told.failed() and found != wanted:
+    if not told.failed() and _meant(found, beside) != _meant(wanted, beside):
         _tell(report, to, f"states {_words(wanted)}", f"read back as {_words(found)}")
 
 
-def _words(boundaries: tuple[int, ...] | None) -> str:
+def _meant(boundaries: Ids | None, beside: Beside) -> Ids | None:
+    """The default triple by its numbers, where a target tells N: a draft may name it, and a dialect leave it unsaid."""
+    return boundaries or (default_boundaries(beside.target.num_layers) if beside.target else None)
+
+
+def _words(boundaries: Ids | None) -> str:
     return "of the default triple" if boundaries is None else describe_all(boundaries, None)
 
 

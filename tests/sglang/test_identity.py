@@ -19,12 +19,16 @@ from support.identity_run import BOUNDARIES, LISTED, Run, run
 from support.random_targets import DEEPSEEK, KIMI, LLAMA
 from support.transformers_targets import CLASSES, WRAPPERS
 
+from eagle3_adapters.reference import AcceptLength
+
 pytestmark = pytest.mark.engine
 
 #: Float32 against float32: measured 2e-6, and 0.2 to the nearest other boundary.
 OWN, MARGIN = 1e-4, 1000
 #: Logits of float32 forwards that differ in their order of summation; a lead below is a tie.
 TIE = 1e-3
+#: Accept length that every fitted draft exceeds; random ones stay below 1.2.
+FITTED = 1.7
 Boot = Callable[[str], Run]
 
 
@@ -53,7 +57,7 @@ def served(request: pytest.FixtureRequest, boot: Boot) -> Run:
 
 @pytest.fixture(scope="module")
 def reference(served: Run) -> Reference:
-    return Reference(served.known)
+    return served.reference
 
 
 @pytest.fixture(scope="module")
@@ -110,16 +114,22 @@ def test_the_script_did_what_it_is_for(served: Run) -> None:
     assert any(len(set(record["lengths"])) > 1 for record in written), "ragged"
     assert any(set(record["requests"]) == set(RAGGED) for record in written if not record["prompt"]), "batched"
     assert 0 < len(answers["doomed"]["output"]) < 300, "aborted"
-    assert sum(answer["accepted"] for answer in answers.values()) > 0, "drafts taken"
     assert "captured states verified" in served.log
 
 
 def test_column_blocks_of_fc_follow_their_boundaries(served: Run) -> None:
     """Block j of the file was trained on boundary LISTED[j]; SGLang concatenates ascending."""
     file = load_file(served.draft / "model.safetensors")["fc.weight"].chunk(len(LISTED), dim=-1)
-    loaded = torch.load(served.records / "fc.pt").chunk(len(LISTED), dim=-1)
-    for boundary, block in zip(BOUNDARIES, loaded, strict=True):
+    for boundary, block in served.fc_blocks.items():
         assert torch.equal(block, file[LISTED.index(boundary)])
+
+
+def test_drafts_are_taken_exactly_where_plain_forwards_say(served: Run) -> None:
+    """The accept length of training, in verifies and accepted drafts of each request; states one off earn another."""
+    counts = served.counts()
+    assert counts == served.offline()
+    assert counts != served.offline(shift=1)
+    assert AcceptLength.from_counts(list(counts.values())).value > FITTED
 
 
 def test_tokens_are_the_targets_own(served: Run, reference: Reference) -> None:

@@ -33,6 +33,12 @@ class Reference:
         for place in (*body.layers, body.norm):
             place.register_forward_pre_hook(self._look, with_kwargs=True)
 
+    @property
+    def embedding(self) -> torch.Tensor:
+        """[vocabulary, hidden] float32 on the CPU, as a checkpoint holds it."""
+        weight: torch.Tensor = self._model.get_input_embeddings().weight.detach().float().cpu()
+        return weight
+
     def _look(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._seen.append((args[0] if args else kwargs["hidden_states"])[0].cpu())
 

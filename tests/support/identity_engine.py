@@ -21,6 +21,8 @@ CHUNK = 32
 #: Request -> prompt length of the first, ragged batch.
 RAGGED = {"short": 5, "middle": 21, "long": 83}
 NEW_TOKENS = 20
+#: Of the longest answer that ends by itself.
+MOST = 40
 
 
 def tokens(length: int, seed: int) -> list[int]:
@@ -29,9 +31,17 @@ def tokens(length: int, seed: int) -> list[int]:
     return [generator.randrange(1, VOCABULARY - 2) for _ in range(length)]
 
 
+def known_prompts() -> dict[str, list[int]]:
+    """Request -> prompt, of all but the one that goes on from another's answer."""
+    ragged = {name: tokens(length, seed) for seed, (name, length) in enumerate(RAGGED.items())}
+    fork = [*ragged["long"][:60], *tokens(9, 7)]
+    return ragged | {"fork": fork, "doomed": tokens(40, 11), "beside": tokens(17, 12), "after": tokens(50, 13)}
+
+
 async def script(engine: Any) -> dict[str, dict[str, Any]]:
     """Request -> prompt, answer, how much of the prompt came from the prefix cache."""
     done: dict[str, dict[str, Any]] = {}
+    prompt_of = known_prompts()
 
     async def ask(prompts: dict[str, list[int]], new_tokens: int = NEW_TOKENS) -> None:
         sampling = {"temperature": 0, "max_new_tokens": new_tokens, "ignore_eos": True}
@@ -48,18 +58,17 @@ async def script(engine: Any) -> dict[str, dict[str, Any]]:
                 "accepted": facts["spec_num_correct_drafts"],
             }
 
-    await ask({name: tokens(length, seed) for seed, (name, length) in enumerate(RAGGED.items())})
+    await ask({name: prompt_of[name] for name in RAGGED})
     # The same beginning again, and a fork in the middle of it: served from the prefix cache.
-    long = done["long"]["prompt"]
-    await ask({"again": [*long, *done["long"]["output"][:7]], "fork": [*long[:60], *tokens(9, 7)]})
+    await ask({"again": [*prompt_of["long"], *done["long"]["output"][:7]], "fork": prompt_of["fork"]})
     # One request is given up while another runs beside it.
-    doomed = asyncio.create_task(ask({"doomed": tokens(40, 11)}, new_tokens=300))
-    beside = asyncio.create_task(ask({"beside": tokens(17, 12)}, new_tokens=40))
+    doomed = asyncio.create_task(ask({"doomed": prompt_of["doomed"]}, new_tokens=300))
+    beside = asyncio.create_task(ask({"beside": prompt_of["beside"]}, new_tokens=MOST))
     await asyncio.sleep(1.0)
     engine.tokenizer_manager.abort_request(rid="doomed")
     await asyncio.gather(doomed, beside)
     await asyncio.sleep(1.5)
-    await ask({"after": tokens(50, 13)})
+    await ask({"after": prompt_of["after"]})
     return done
 
 

@@ -1,4 +1,4 @@
-"""One boot of support.identity_engine: a random target, a draft that reads every boundary, everything recorded."""
+"""One boot of support.identity_engine: a random target, a draft fitted to its boundaries, everything recorded."""
 
 from __future__ import annotations
 
@@ -10,9 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import torch
+from click.testing import CliRunner
 
+from eagle3_adapters.cli import main
+from eagle3_adapters.reference import Continuation, Counts
 from eagle3_adapters.rehearsal.engine import cpu_environment
-from support.boundary_states import answers_of
+from support.boundary_states import Reference, answers_of
+from support.fitted_drafts import fit, greedy, offline
+from support.identity_engine import MOST, known_prompts
+from support.pair import plan
 from support.random_targets import DEEPSEEK, KIMI, LAYERS, write_draft, write_target
 from support.serve import SECONDS, environment
 from support.transformers_targets import CLASSES, WRAPPERS, write_transformers_target, write_wrapped_target
@@ -36,49 +43,108 @@ class Run:
     """What one boot left behind."""
 
     target: Path
-    #: What transformers computes: the target, or a checkpoint of the same weights where it does not know the class.
-    known: Path
+    #: By transformers: of the target, or of a checkpoint of the same weights where it does not know the class.
+    reference: Reference
+    #: As it was trained, in speculators' format, and in the order in which its fc reads the boundaries.
     draft: Path
+    listed: tuple[int, ...]
     #: One file a forward, see tests/support/recorder.
     records: Path
     answers: dict[str, dict[str, Any]]
     log: str
 
+    @property
+    def fc_blocks(self) -> dict[int, torch.Tensor]:
+        """Boundary -> the columns of the engine's fc that must read it."""
+        loaded = torch.load(self.records / "fc.pt").chunk(len(self.listed), dim=-1)
+        return dict(zip(sorted(self.listed), loaded, strict=True))
 
-def run(directory: Path, architecture: str, *, latent: bool = False) -> Run:
-    """Make the pair, boot the engine, serve the script. RuntimeError where no answers came."""
+    def counts(self) -> dict[str, Counts]:
+        """What the engine reported of each request that it finished."""
+        return {
+            name: Counts(verifies=answer["verifies"], accepted=answer["accepted"])
+            for name, answer in self.answers.items()
+            if name != "doomed"  # given up in the middle of a step
+        }
+
+    def offline(self, shift: int = 0) -> dict[str, Counts]:
+        """The same by plain forwards of target and draft; ``shift``: on states so many boundaries off."""
+        asked = {}
+        for name in self.counts():
+            prompt, output = self.answers[name]["prompt"], self.answers[name]["output"]
+            tokens = greedy(self.reference, [*prompt, *output], STEPS - 1)  # the last step may overrun
+            asked[name] = (Continuation(tokens=tokens, prompt_length=len(prompt)), len(output))
+        return offline(plan(self.target, self.draft, boundaries=self.listed), self.reference, asked, STEPS, shift)
+
+
+def _targets(directory: Path, architecture: str) -> tuple[Path, Path]:
+    """A target, and what transformers knows of it."""
     if architecture in WRAPPERS:
-        target, known = write_wrapped_target(directory, architecture)
-    elif architecture in CLASSES:
-        target = known = write_transformers_target(directory / "target", architecture)
+        return write_wrapped_target(directory, architecture)
+    if architecture in CLASSES:
+        target = write_transformers_target(directory / "target", architecture)
     else:
-        target = known = write_target(directory / "target", architecture)
-        if architecture == KIMI:
-            known = write_target(directory / "known", DEEPSEEK)
+        target = write_target(directory / "target", architecture)
+    return target, write_target(directory / "known", DEEPSEEK) if architecture == KIMI else target
+
+
+def _fitted(directory: Path, target: Path, reference: Reference, listed: tuple[int, ...], *, latent: bool) -> Path:
+    """A draft of the target that knows what the script will ask for."""
     config = json.loads((target / "config.json").read_text(encoding="utf-8"))
-    draft = write_draft(directory / "draft", config.get("text_config", config), BOUNDARIES, latent=latent)
+    draft = write_draft(directory / "draft", config.get("text_config", config), listed, latent=latent)
+    known = [
+        Continuation(tokens=greedy(reference, prompt, MOST + STEPS), prompt_length=len(prompt))
+        for prompt in known_prompts().values()
+    ]
+    fit(plan(target, draft, boundaries=listed), reference, known, STEPS)
+    return draft
+
+
+def run(
+    directory: Path,
+    architecture: str,
+    *,
+    latent: bool = False,
+    listed: tuple[int, ...] = LISTED,
+    format_: str | None = None,
+) -> Run:
+    """Make the pair, boot the engine, serve the script. RuntimeError where no answers came.
+
+    ``listed``: boundaries in the order in which the draft reads them; ``format_``: served in another than its own.
+    """
+    target, known = _targets(directory, architecture)
+    reference = Reference(known)
+    draft = _fitted(directory, target, reference, listed, latent=latent)
     records, output = directory / "records", directory / "answers.json"
     records.mkdir()
+    asked = {"EAGLE3_ADAPTER": "auto"}
+    if format_ is None:
+        served, asked["EAGLE3_BOUNDARIES"] = draft, ",".join(map(str, listed))
+    else:
+        served, asked["EAGLE3_FORMAT"] = directory / format_, format_
+        words = [draft, served, "--to", format_, "--target", target, "--boundaries", ",".join(map(str, listed))]
+        converted = CliRunner().invoke(main, ["convert", *map(str, words)])
+        assert converted.exit_code == 0, converted.output
     arguments: dict[str, Any] = {
         "model_path": str(target),
         "speculative_algorithm": "EAGLE3",
-        "speculative_draft_model_path": str(draft),
+        "speculative_draft_model_path": str(served),
         "speculative_num_steps": STEPS,
         "speculative_eagle_topk": 1,
         "speculative_num_draft_tokens": STEPS + 1,
     }
-    if "text_config" in config:
-        # A wrapper. Prompts are token ids: there is no image processor to load.
+    if architecture in (KIMI, *WRAPPERS):
+        # Prompts are token ids: there is no image processor to load.
         arguments["enable_multimodal"] = False
     done = subprocess.run(
         [sys.executable, "-m", "support.identity_engine", json.dumps(arguments), output],
         env=cpu_environment(
             environment(
-                EAGLE3_ADAPTER="auto",
-                EAGLE3_BOUNDARIES=",".join(map(str, LISTED)),
                 RECORDER_OUTPUT=str(records),
-                RECORDER_SETS=json.dumps(random_sets()),
+                # The plan of a smaller draft does not say what the class leaves to be injected of the others.
+                RECORDER_SETS=json.dumps(random_sets() if listed == LISTED else []),
                 PYTHONPATH=str(RECORDER),
+                **asked,
             )
         ),
         check=False,
@@ -88,4 +154,12 @@ def run(directory: Path, architecture: str, *, latent: bool = False) -> Run:
     )
     if not output.exists():
         raise RuntimeError(f"the engine's process ended with {done.returncode}\n{done.stderr[-6000:]}")
-    return Run(target=target, known=known, draft=draft, records=records, answers=answers_of(output), log=done.stderr)
+    return Run(
+        target=target,
+        reference=reference,
+        draft=draft,
+        listed=listed,
+        records=records,
+        answers=answers_of(output),
+        log=done.stderr,
+    )

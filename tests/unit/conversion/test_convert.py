@@ -25,6 +25,7 @@ from support.checkpoints import (
     write_target,
 )
 
+from eagle3_adapters.boundaries import default_boundaries
 from eagle3_adapters.checkpoint import read_integers, read_tensors
 from eagle3_adapters.cli import main
 from eagle3_adapters.formats.ids import IDS
@@ -375,3 +376,15 @@ def test_an_unknown_format_lists_those_that_are_installed(draft: Path, tmp_path:
     assert result.exit_code == 1
     assert "format-unknown" in result.stdout
     assert "torchspec" in result.stdout
+
+
+def test_ids_that_name_the_default_triple_may_stay_unsaid_where_the_target_is_known(
+    target: Path, tmp_path: Path
+) -> None:
+    ids = list(default_boundaries(LAYERS))
+    draft = write_draft(tmp_path / "draft", speculators_config(eagle_aux_hidden_state_layer_ids=ids))
+    assert run(draft, tmp_path / "out", "--to", "nemo", "--target", target).exit_code == 0
+    assert IDS not in json.dumps(config_of(tmp_path / "out"))
+    read = CliRunner().invoke(main, ["check", "--target", str(target), "--draft", str(tmp_path / "out")])
+    assert f"boundaries {ids} = " in read.output
+    assert "read back as" in refusal(run(draft, tmp_path / "without", "--to", "nemo"), tmp_path / "without")

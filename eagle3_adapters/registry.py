@@ -150,6 +150,12 @@ def _entry_points() -> Iterable[Registration]:
                 )
 
 
+_WRITE_PLUGIN = (
+    "write a plugin that says where the body, its layers, embedding and final norm are, by which rule the class reads "
+    "ids and what it captures itself: CONTRIBUTING.md, 'Add an architecture'"
+)
+
+
 class Registry:
     """What is installed. Build one with :meth:`installed`; tests build one from registrations of their own."""
 
@@ -201,16 +207,19 @@ class Registry:
         if claim is None:
             known = sorted(self._by_group[ARCHITECTURES])
             wheel = KNOWN_WHEELS.get(architecture)
+            # Parsing sources is for this message alone.
+            from eagle3_adapters.sglang.classes import described  # noqa: PLC0415
+
+            seen = "" if wheel else described(architecture)
             raise RegistryError(
                 [
                     fault(
                         "target-unsupported",
                         f"architecture {architecture}",
                         f"one of {', '.join(known)}" if known else "an installed adapter",
-                        "no installed adapter owns it",
-                        remedy=f"pip install {wheel}"
-                        if wheel
-                        else "write a plugin: CONTRIBUTING.md, 'Add an architecture'",
+                        "; ".join(filter(None, ("no installed adapter owns it", seen))),
+                        why="where and by which rule a class captures states is never assumed",
+                        remedy=f"pip install {wheel}" if wheel else _WRITE_PLUGIN,
                     )
                 ]
             )

@@ -34,14 +34,14 @@ def fit(plan: WiringPlan, reference: Reference, continuations: Sequence[Continua
     """Train the draft of a plan, in whose files names are canonical, and write it back."""
     loaded = load_draft(plan)
     draft = loaded.draft
-    with torch.no_grad():
-        draft.layers[0].input_layernorm.weight.mul_(DAMPED)
+    draft.get_parameter("layers.0.input_layernorm.weight").data.mul_(DAMPED)
     read = [(one, _features(reference, loaded, one)) for one in continuations]
     # All else stays random: what it learns must pass through the states' own columns.
     optimizer = torch.optim.Adam([draft.fc.weight, draft.lm_head.weight], lr=RATE)
     for _ in range(ROUNDS):
         optimizer.zero_grad()
-        torch.stack([_loss(draft, one, states, reference.embedding, steps) for one, states in read]).mean().backward()
+        losses = [_loss(draft, one, states, reference.embedding, steps) for one, states in read]
+        torch.autograd.backward(torch.stack(losses).mean())
         optimizer.step()
     tensors = {name: tensor.detach().contiguous() for name, tensor in draft.state_dict().items()}
     save_file(tensors, plan.draft_path / "model.safetensors")

@@ -8,8 +8,7 @@ from typing import Any
 import attrs
 import pytest
 import torch
-from gpu import identity
-from gpu.identity import verdict
+from gpu import cases, engines, judge
 from support.boundary_states import Chunk
 
 from eagle3_adapters.pair import Request, plan_pair
@@ -34,18 +33,21 @@ SMALL = {"hidden_size": 32, "intermediate_size": 32, "q_lora_rank": 8, "kv_lora_
 def test_every_pair_is_planned_with_the_embedding_and_the_last_boundary(
     case: str, engine: str, injected: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    architecture, sizes = identity.CASES[case]
+    architecture, sizes = cases.CASES[case]
     small = {name: size for name, size in SMALL.items() if name in sizes}
-    monkeypatch.setitem(identity.CASES, case, (architecture, {**sizes, **small}))
-    target, draft = identity.make(case, tmp_path)
-    planning = plan_pair(Request(target=str(target), draft=str(draft)), Registry.installed(), engine)
+    monkeypatch.setitem(cases.CASES, case, (architecture, {**sizes, **small}))
+    for name in ("PROMPTS", "NEW_TOKENS"):
+        monkeypatch.setattr(cases, name, 1)
+    cases.make(case, tmp_path, "cpu")
+    target, draft = (str(tmp_path / name) for name in ("target", "draft"))
+    planning = plan_pair(Request(target=target, draft=draft), Registry.installed(), engine)
     assert planning.plan is not None, planning.errors
-    assert (planning.plan.boundaries, planning.plan.injected) == (identity.BOUNDARIES, injected)
+    assert (planning.plan.boundaries, planning.plan.injected) == (cases.BOUNDARIES, injected)
 
 
-@pytest.mark.parametrize("case", identity.CASES)
+@pytest.mark.parametrize("case", cases.CASES)
 def test_sizes_fit_into_each_other(case: str) -> None:
-    _, sizes = identity.CASES[case]
+    _, sizes = cases.CASES[case]
     if "head_dim" in sizes:
         assert sizes["hidden_size"] == sizes["num_attention_heads"] * sizes["head_dim"]
     else:
@@ -55,8 +57,8 @@ def test_sizes_fit_into_each_other(case: str) -> None:
 
 
 def test_two_ranks_are_served_beside_one_and_injected_where_the_class_captures() -> None:
-    assert [way.name for way in identity.ways(["llama"], 1)] == ["llama-plain", "llama-eagle"]
-    assert [(way.name, way.ranks, way.inject) for way in identity.ways(["llama", "mixtral"], 2) if way.speculate] == [
+    assert [way.name for way in engines.ways(["llama"], 1)] == ["llama-plain", "llama-eagle"]
+    assert [(way.name, way.ranks, way.inject) for way in engines.ways(["llama", "mixtral"], 2) if way.speculate] == [
         ("llama-eagle", 1, False),
         ("llama-injected", 1, True),
         ("llama-eagle-2-ranks", 2, False),
@@ -64,6 +66,15 @@ def test_two_ranks_are_served_beside_one_and_injected_where_the_class_captures()
         ("mixtral-eagle", 1, False),
         ("mixtral-eagle-2-ranks", 2, False),
     ]
+
+
+def test_deepseek_runs_with_attention_parallel_over_data_and_with_fused_sums_where_flashinfer_is() -> None:
+    spread, *fused = engines.ways(["deepseek"], 2, fused=True)[-3:]
+    assert spread.arguments() == {"tp_size": 2, "enable_dp_attention": True, "dp_size": 2}
+    assert [(way.inject, way.arguments()) for way in fused] == [
+        (inject, {"tp_size": 2, "flashinfer_allreduce_fusion_backend": "trtllm"}) for inject in (False, True)
+    ]
+    assert not any(way.fused for way in engines.ways(["deepseek"], 2))
 
 
 def record(folder: Path, number: int, states: list[list[float]], *, first: int) -> None:
@@ -78,9 +89,9 @@ def test_runs_are_compared_where_their_contexts_are_the_same(tmp_path: Path) -> 
     record(tmp_path / "a", 0, [[1.0, 2.0, 4.0], [1.0, 1.0, 1.0]], first=2)
     record(tmp_path / "a", 1, [[9.0, 9.0, 9.0]], first=6)
     record(tmp_path / "b", 0, [[1.0, 2.0, 5.0]], first=2)
-    one, other = (identity.rows(tmp_path / name, served) for name in "ab")
+    one, other = (judge.rows(tmp_path / name, served) for name in "ab")
     assert set(one) == {(1, 2, 7), (1, 2, 7, 7)}
-    found = identity.between(one, other)
+    found = judge.between(one, other)
     assert (found["rows"], found["distance"]) == (1, [0.0, 0.0, pytest.approx(0.2)])
 
 
@@ -88,13 +99,13 @@ def test_a_rank_with_other_states_is_counted(tmp_path: Path) -> None:
     for number, value in enumerate((1.0, 2.0)):
         record(tmp_path, number, [[value]], first=0)
         record(tmp_path / "rank1", number, [[1.0]], first=0)
-    assert identity.same_on_ranks(tmp_path) == (1, 2)
+    assert judge.same_on_ranks(tmp_path) == (1, 2)
 
 
 def test_the_prompts_are_ragged_and_within_the_vocabulary() -> None:
-    asked = identity.prompts()
-    assert len({len(prompt) for prompt in asked.values()}) == identity.PROMPTS
-    assert all(0 < token < identity.VOCABULARY - 2 for prompt in asked.values() for token in prompt)
+    asked = cases.prompts()
+    assert len({len(prompt) for prompt in asked.values()}) == cases.PROMPTS
+    assert all(0 < token < cases.VOCABULARY - 2 for prompt in asked.values() for token in prompt)
 
 
 def chunk(planned: int, *distances: float) -> Chunk:
@@ -103,17 +114,17 @@ def chunk(planned: int, *distances: float) -> Chunk:
 
 def test_a_state_of_another_boundary_is_counted_and_the_worst_numbers_are_told() -> None:
     right, wrong = chunk(0, 0.02, 0.6, 0.8), chunk(1, 0.5, 0.9, 0.3)
-    alone = verdict([right])
+    alone = judge.verdict([right])
     assert (alone.states, alone.wrong, alone.own) == (1, 0, 0.02)
     assert alone.margin == pytest.approx(30.0)
-    both = verdict([right, wrong])
+    both = judge.verdict([right, wrong])
     assert (both.states, both.wrong, both.own) == (2, 1, 0.9)
     assert both.margin == pytest.approx(1 / 3)
 
 
 def test_nothing_captured_is_no_pass() -> None:
     with pytest.raises(ValueError, match="empty"):
-        verdict([])
+        judge.verdict([])
 
 
 class Known:
@@ -158,23 +169,27 @@ def test_only_a_lead_that_bf16_or_another_batch_turns_excuses_another_token(
     tied: dict[str, tuple[int, float]],
 ) -> None:
     expected, other = Known([9, 5, 6, 7, 8], LEADS), Known([9, 5, 6, 7, 8], low)
-    found = identity.compare_tokens(expected, other, answer(mine), answer([5, 6, 7], again))  # type: ignore[arg-type]  # the one method it calls
+    found = judge.compare_tokens(expected, other, answer(mine), answer([5, 6, 7], again))  # type: ignore[arg-type]  # the one method it calls
     assert found["tie"] == pytest.approx(tie, abs=1e-6)
     assert (found["parted"], found["tied"]) == (parted, tied)
     assert (found["requests"], found["equal"]) == (1, mine == [5, 6, 7])
     assert (found["agains"], found["again"]) == (1, again == [5, 6, 7])
 
 
-def test_the_accept_length_counts_all_but_the_first_token_of_each_answer() -> None:
-    answers = [{"output": [1] * 9, "verifies": 4}, {"output": [1] * 3, "verifies": 1}, {"output": [], "verifies": 0}]
-    assert identity.accept_length(answers) == 2.0
+def test_the_accept_length_is_the_engines_own_count_over_all_requests() -> None:
+    counts = [(4, 5), (1, 0), (0, 0)]
+    answers = {str(i): {"verifies": steps, "accepted": taken} for i, (steps, taken) in enumerate(counts)}
+    assert judge.accept_length(answers) == 2.0
 
 
 RESULT: dict[str, Any] = {
-    "prefill": attrs.asdict(identity.Verdict(states=3, wrong=0, own=0.01, margin=20.0)),
-    "decode": attrs.asdict(identity.Verdict(states=3, wrong=0, own=0.01, margin=20.0)),
+    "prefill": attrs.asdict(judge.Verdict(states=3, wrong=0, own=0.01, margin=20.0)),
+    "decode": attrs.asdict(judge.Verdict(states=3, wrong=0, own=0.01, margin=20.0)),
     "parted": {},
+    "accept_length": 1.5,
+    "offline": 1.55,
     "log": ["boundaries [0, 3, 8]", "captured states verified", "[8] injected"],
+    "expected": ["boundaries [0, 3, 8]", "captured states verified"],
 }
 
 
@@ -185,14 +200,15 @@ RESULT: dict[str, Any] = {
         ({"decode": {**RESULT["decode"], "wrong": 1}}, True),
         ({"parted": {"request-1": (3, 1.5)}}, True),
         ({"log": ["boundaries [0, 3, 8]"]}, True),
+        ({"accept_length": 1.4}, True),
     ],
-    ids=["sound", "another boundary", "another token", "never verified"],
+    ids=["sound", "another boundary", "another token", "never verified", "another accept length"],
 )
 def test_what_fails_the_run(change: dict[str, Any], fails: bool) -> None:  # noqa: FBT001 - a column of the table above
-    assert identity.failed([RESULT, {**RESULT, **change}]) is fails
+    assert judge.failed([RESULT, {**RESULT, **change}]) is fails
 
 
 def test_a_process_without_an_answer_is_told_with_the_end_of_its_log(tmp_path: Path) -> None:
     (tmp_path / "llama-eagle.log").write_text("out of memory")
     with pytest.raises(RuntimeError, match="out of memory"):
-        identity.answers(tmp_path, "llama-eagle")
+        engines.answers(tmp_path, "llama-eagle")

@@ -28,7 +28,7 @@ OWN, MARGIN = 1e-4, 1000
 #: Logits of float32 forwards that differ in their order of summation; a lead below is a tie.
 TIE = 1e-3
 #: Accept length that every fitted draft exceeds; random ones stay below 1.2.
-FITTED = 1.7
+FITTED = 1.5
 Boot = Callable[[str], Run]
 
 

@@ -44,6 +44,9 @@ class Way:
             found |= {"enable_dp_attention": True, "dp_size": self.ranks}
         if self.fused:
             found["flashinfer_allreduce_fusion_backend"] = "trtllm"
+        elif self.ranks > 1:
+            # Where FlashInfer is there SGLang would fuse unasked.
+            found["enforce_disable_flashinfer_allreduce_fusion"] = True
         return found
 
 

@@ -15,22 +15,38 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import importlib.metadata
 import json
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
+
+import torch
 
 TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [path for path in (str(TESTS),) if path not in sys.path]
 
 from gpu.cases import CASES, make  # noqa: E402 - the path is set above
 from gpu.engines import Way, serve, start, ways  # noqa: E402 - as above
-from gpu.judge import failed, judge  # noqa: E402 - as above
+from gpu.judge import judge, recorded  # noqa: E402 - as above
+
+
+def machine() -> dict[str, str]:
+    """When, where and with what it ran."""
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "device": f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}"
+        if torch.cuda.is_available()
+        else "cpu",
+        **{name: importlib.metadata.version(name) for name in ("sglang", "torch", "transformers")},
+    }
 
 
 def main() -> None:
     """Serve all cases side by side, compare, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path)
+    parser.add_argument("--commit", default="unknown", help="what is measured, for the record")
     parser.add_argument("--cases", default=",".join(CASES), help=f"of {', '.join(CASES)}; kimi needs deepseek too")
     parser.add_argument("--ranks", type=int, default=1, help="GPUs that the larger engines run on")
     parser.add_argument("--fused", action="store_true", help="with fused all-reduces too, which need FlashInfer")
@@ -56,10 +72,12 @@ def main() -> None:
     for way in every:
         if way.speculate:
             try:
-                results[way.name] = judge(way, folder, options.device)
+                results[way.name] = recorded(way, judge(way, folder, options.device))
             except RuntimeError as error:
                 broken.append(str(error))
-    (folder / "identity.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
+    (folder / "identity.json").write_text(
+        json.dumps({"commit": options.commit, **machine(), "ways": results}, indent=1), encoding="utf-8"
+    )
     for name, result in results.items():
         for kind in ("prefill", "decode"):
             one = result[kind]
@@ -79,7 +97,7 @@ def main() -> None:
             f"beside {name.split('-')[0]}-eagle: {result['beside'] or '-'}; log: {result['log']}"
         )
     print(*broken, sep="\n")
-    sys.exit(bool(broken) or failed(results.values()))
+    sys.exit(bool(broken) or not all(result["passed"] for result in results.values()))
 
 
 if __name__ == "__main__":

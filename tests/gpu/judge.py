@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 import torch
-from gpu.cases import BOUNDARIES, STEPS
+from gpu.cases import BOUNDARIES, CASES, STEPS
 from gpu.engines import Way, answers
 from support.boundary_states import Chunk, Reference, chunks, distance, pieces, records
 from support.fitted_drafts import greedy, offline
@@ -180,15 +180,19 @@ _UNVERIFIED = "captured states are not verified under DP attention"
 _FACTS = (_PLANNED, _VERIFIED, _UNVERIFIED, "[0, 8] injected", "[8] injected")
 
 
-def failed(results: Iterable[dict[str, Any]]) -> bool:
-    """Whether a state is another boundary, a token differs without a tie, an accept length is not offline's, or a start
-    did not verify itself.
+def failed(result: dict[str, Any]) -> bool:
+    """Whether a state is another boundary, a token differs without a tie, an accept length is not offline's, or the
+    start did not say what it must.
     """
-    return any(
+    return bool(
         result["prefill"]["wrong"]
         or result["decode"]["wrong"]
         or result["parted"]
         or not set(result["expected"]) <= set(result["log"])
         or abs(result["accept_length"] / result["offline"] - 1) > ACCEPTED
-        for result in results
     )
+
+
+def recorded(way: Way, result: dict[str, Any]) -> dict[str, Any]:
+    """A result with what it is of, and whether it passed."""
+    return {"architecture": CASES[way.case][0], **attrs.asdict(way), "passed": not failed(result), **result}

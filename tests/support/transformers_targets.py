@@ -41,6 +41,9 @@ class Made:
     sizes: Mapping[str, Any] = attrs.field(factory=dict)
     #: Standard deviation of the embedding by the hidden size, so that layer 0 reads about 1 or less of it.
     embedding: Callable[[int], float] = lambda hidden: 1.0
+    #: What each of an expert's three matrices is scaled by. bf16 routes now and then to another expert than float32:
+    #: where that is another output altogether, nothing can be compared.
+    experts: float = 0.5
 
 
 CLASSES = {
@@ -133,6 +136,8 @@ def write_transformers_target(
                 drawn *= made.embedding(config.hidden_size)
             else:
                 drawn *= (3.0 if "lm_head" in name else 1.5) * max(1, parameter.shape[-1]) ** -0.5
+                if "experts" in name:
+                    drawn *= made.experts
             parameter.copy_(drawn)
     model.to(getattr(torch, torch_dtype)).save_pretrained(directory)
     file = directory / "config.json"

@@ -70,7 +70,8 @@ def test_two_ranks_are_served_beside_one_and_injected_where_the_class_captures()
 
 def test_deepseek_runs_with_attention_parallel_over_data_and_with_fused_sums_where_flashinfer_is() -> None:
     spread, *fused = engines.ways(["deepseek"], 2, fused=True)[-3:]
-    assert spread.arguments() == {"tp_size": 2, "enable_dp_attention": True, "dp_size": 2}
+    off = {"enforce_disable_flashinfer_allreduce_fusion": True}
+    assert spread.arguments() == {"tp_size": 2, "enable_dp_attention": True, "dp_size": 2, **off}
     assert [(way.inject, way.arguments()) for way in fused] == [
         (inject, {"tp_size": 2, "flashinfer_allreduce_fusion_backend": "trtllm"}) for inject in (False, True)
     ]
@@ -205,7 +206,10 @@ RESULT: dict[str, Any] = {
     ids=["sound", "another boundary", "another token", "never verified", "another accept length"],
 )
 def test_what_fails_the_run(change: dict[str, Any], fails: bool) -> None:  # noqa: FBT001 - a column of the table above
-    assert judge.failed([RESULT, {**RESULT, **change}]) is fails
+    assert judge.failed({**RESULT, **change}) is fails
+    (way,) = engines.ways(["llama"], 1)[1:]
+    record = judge.recorded(way, {**RESULT, **change})
+    assert (record["architecture"], record["ranks"], record["passed"]) == ("LlamaForCausalLM", 1, not fails)
 
 
 def test_a_process_without_an_answer_is_told_with_the_end_of_its_log(tmp_path: Path) -> None:

@@ -171,13 +171,14 @@ def judge(way: Way, folder: Path, device: str) -> dict[str, Any]:
         "beside": beside,
         "log": [line for line in _FACTS if line in log],
         # Under DP attention no rank may start a collective by itself, and the start says so.
-        "expected": [_PLANNED, _UNVERIFIED if way.spread else _VERIFIED],
+        "expected": [_PLANNED, _UNVERIFIED if way.spread else _VERIFIED, *([_FUSED] if way.fused else [])],
     }
 
 
 _PLANNED, _VERIFIED = f"boundaries {list(BOUNDARIES)}", "captured states verified"
 _UNVERIFIED = "captured states are not verified under DP attention"
-_FACTS = (_PLANNED, _VERIFIED, _UNVERIFIED, "[0, 8] injected", "[8] injected")
+_FUSED = "FlashInfer AllReduce Fusion enabled"
+_FACTS = (_PLANNED, _VERIFIED, _UNVERIFIED, _FUSED, "[0, 8] injected", "[8] injected")
 
 
 def failed(result: dict[str, Any]) -> bool:

@@ -29,7 +29,7 @@ test: $(STAMP)
 
 # The part without SGLang, and without what takes long by itself: 75 s on two cores.
 test-fast: $(STAMP)
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not engine and not sglang and not slow"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not engine and not sglang and not slow and not wheels"
 
 # All that boots the engine.
 test-engine: $(STAMP)

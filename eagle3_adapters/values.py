@@ -237,6 +237,8 @@ class CaptureLayers:
     default: Ids
     #: Boundaries that the class delivers by itself once they are in its list.
     native: range = attrs.field(validator=instance_of(range))
+    #: First SGLang version whose class is as described here; earlier ones are refused.
+    since: tuple[int, int, int] = (0, 5, 17)
     #: First SGLang version in which boundary 0 is among them: before 0.5.22 most classes add a residual that layer 0
     #: has not got yet, and fail in the first request.
     embedding_since: tuple[int, int, int] = (0, 5, 22)

@@ -96,10 +96,13 @@ def doctor(as_json: bool) -> None:  # noqa: FBT001 - click passes options by nam
     """Show versions, plugins, the seams found in the installed SGLang, requests in the environment and the device."""
     version = installed_version()
     plugins, findings = _plugins()
-    found_seams = seams.found(version)
+    sources = seams.installed()
+    found_seams = {} if sources is None else seams.found(version, sources)
+    missing_facts = () if sources is None else seams.missing_facts(version, sources)
     findings.extend(finding for finding in (compat.version_finding(version), _excluded(os.environ)) if finding)
     findings.extend(_requests(os.environ))
     findings.extend(seams.finding(seam, version) for seam, there in found_seams.items() if not there)
+    findings.extend(seams.fact_finding(fact, version) for fact in missing_facts)
     asked = {name: os.environ[name] for name in request.VARIABLES.values() if name in os.environ}
     device, versions = _device(), _versions()
     if as_json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eagle3_adapters.boundaries import Ids, describe_all, is_reordered
-from eagle3_adapters.engine_version import version_numbers
+from eagle3_adapters.engine_version import INJECTED, spelled, version_numbers
 from eagle3_adapters.errors import ConventionError
 from eagle3_adapters.report import Report
 from eagle3_adapters.values import CaptureLayers, DraftModel, FormatReading, IdReading, TargetModel
@@ -225,6 +225,20 @@ def injected_of(boundaries: Ids, capture: CaptureLayers, engine: str) -> Ids:
     return tuple(k for k in boundaries if not capture.is_native(k, version))
 
 
+def class_known(target: TargetModel, capture: CaptureLayers, engine: str, report: Report) -> None:
+    """The target's class is as its adapter describes it in this version of SGLang."""
+    version = version_numbers(engine)
+    if version is not None and version < capture.since:
+        report.error(
+            "engine-version",
+            f"architecture {target.architecture}",
+            f"SGLang {spelled(capture.since)} or later",
+            engine,
+            why="the class has no places there at which states are captured",
+            remedy=f"pip install 'sglang>={spelled(capture.since)}'",
+        )
+
+
 def _deliverable(
     boundaries: Ids, where: str, target: TargetModel, capture: CaptureLayers, engine: str, report: Report
 ) -> None:
@@ -236,7 +250,16 @@ def _deliverable(
     delivers = f"{target.architecture} delivers in SGLang {engine}"
     absent = injected_of(tuple(sorted(set(boundaries))), capture, engine)
     injected = [k for k in absent if k in capture.injected]
-    if injected:
+    if injected and version is not None and version not in INJECTED:
+        report.error(
+            "engine-version",
+            where,
+            f"SGLang {', '.join(map(spelled, INJECTED))}, in which this package's own capture of {injected} was run",
+            engine,
+            why=f"boundaries in {_span(native)} alone are captured by {target.architecture} itself",
+            remedy=f"pip install 'sglang=={spelled(INJECTED[-1])}'",
+        )
+    elif injected:
         report.info(
             "boundary-unreachable",
             where,
@@ -251,7 +274,7 @@ def _deliverable(
             f"boundaries from 1 on, which {delivers}",
             "0, the embedding",
             why="the class adds a residual that does not exist before the first layer, and fails in the first request",
-            remedy=f"pip install 'sglang>={'.'.join(map(str, capture.embedding_since))}'",
+            remedy=f"pip install 'sglang>={spelled(capture.embedding_since)}'",
         )
     elif unreachable:
         report.error(

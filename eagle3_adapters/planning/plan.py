@@ -9,7 +9,7 @@ from eagle3_adapters.boundaries import Ids
 from eagle3_adapters.planning import config_checks
 from eagle3_adapters.planning import math as math_checks
 from eagle3_adapters.planning.engine_config import engine_config
-from eagle3_adapters.planning.ids import injected_of, listed_boundaries, states_of, tell_order
+from eagle3_adapters.planning.ids import class_known, injected_of, listed_boundaries, states_of, tell_order
 from eagle3_adapters.planning.routes import canonical_draft, routes_of, unfilled_parameters
 from eagle3_adapters.planning.tensors import tensors_complete
 from eagle3_adapters.planning.vocabulary import head_rows_of, read_map
@@ -40,6 +40,7 @@ def plan_wiring(
     report = Report()
     report.extend(reading.findings)
     capture: CaptureLayers = adapter.capture_layers(target)
+    class_known(target, capture, engine, report)
     named = canonical_draft(reading, report)
     draft = named.draft
     reading = attrs.evolve(reading, draft=draft)

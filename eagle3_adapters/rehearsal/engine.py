@@ -1,9 +1,9 @@
 """SGLang's own engine on a CPU: the only place of this project that starts one.
 
-SGLang 0.5.23 has a CPU backend, but no CPU build of its kernel package is published. `KERNELS` holds reference kernels
-under that package's name; a process that has the folder in front of its path, and SGLang's CPU switch in its
-environment, runs the real scheduler, models and speculation without a GPU. Nothing of SGLang is patched, so the same
-settings serve three ways in:
+SGLang 0.5.17 to 0.5.23 has a CPU backend, but no CPU build of its kernel package is published. `KERNELS` holds
+reference kernels under that package's name; a process that has the folder in front of its path, and SGLang's CPU switch
+in its environment, runs the real scheduler, models and speculation without a GPU. Nothing of SGLang is patched, so the
+same settings serve three ways in:
 
     with cpu_engine(model_path=target, speculative_algorithm="EAGLE3", …) as engine:
         engine.generate(input_ids=prompts, sampling_params={"temperature": 0, "max_new_tokens": 64})
@@ -31,6 +31,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from eagle3_adapters.engine_version import installed_version, version_numbers
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from types import FrameType
@@ -39,6 +41,15 @@ KERNELS: Final = Path(__file__).parent / "kernels"
 """The folder that holds the package `sgl_kernel`; the rest of the project never has it on its path."""
 
 _EXIT_SECONDS: Final = 10.0
+
+_BACKENDS: Final = {"prefill_attention_backend": "intel_amx", "decode_attention_backend": "intel_amx"}
+# 0.5.17 goes back to the common option where both split options name one backend. Decoding without speculation is then
+# PyTorch's own; with it the target only reads prompts and verifies, which SGLang counts among prefills.
+_BACKENDS_0_5_17: Final = {
+    "prefill_attention_backend": "intel_amx",
+    "decode_attention_backend": "torch_native",
+    "speculative_draft_attention_backend": "intel_amx",
+}
 
 
 def cpu_environment(base: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -93,8 +104,7 @@ def cpu_server_arguments(**overrides: object) -> dict[str, object]:
     defaults: dict[str, object] = {
         "device": "cpu",
         "dtype": "float32",
-        "prefill_attention_backend": "intel_amx",
-        "decode_attention_backend": "intel_amx",
+        **(_BACKENDS_0_5_17 if version_numbers(installed_version()) == (0, 5, 17) else _BACKENDS),
         "disable_cuda_graph": True,
         "mem_fraction_static": 0.05,
         "max_total_tokens": 4096,

@@ -14,7 +14,7 @@ from typing import Any
 
 import attrs
 
-from eagle3_adapters.engine_version import Version, version_numbers
+from eagle3_adapters.engine_version import Version, spelled, version_numbers
 from eagle3_adapters.errors import Finding, fault
 
 FIRST: Version = (0, 5, 17)
@@ -70,7 +70,7 @@ def version_finding(version: str) -> Finding | None:
     number = version_numbers(version)
     if number is not None and FIRST <= number <= LAST:
         return None
-    first, last = (".".join(map(str, bound)) for bound in (FIRST, LAST))
+    first, last = spelled(FIRST), spelled(LAST)
     return fault(
         "engine-version",
         "sglang",

@@ -1,4 +1,4 @@
-"""Owns looking the seams up in SGLang's sources, without importing them."""
+"""Owns looking the seams, and the facts beside them, up in SGLang's sources, without importing them."""
 
 from __future__ import annotations
 
@@ -9,27 +9,14 @@ from pathlib import Path
 
 from eagle3_adapters.errors import Finding, fault
 from eagle3_adapters.sglang import compat
+from eagle3_adapters.sglang.facts import FACTS, Fact
+from eagle3_adapters.sglang.sources import Sources
 
 
-def in_sources(path: str, root: Path) -> bool:
-    """Whether the sources below ``root`` (which holds ``sglang/``) define the function of a dotted path."""
-    parts = path.split(".")
-    for split in range(len(parts) - 1, 0, -1):
-        file = root.joinpath(*parts[:split]).with_suffix(".py")
-        if file.is_file():
-            return _defines(ast.parse(file.read_text(encoding="utf-8")), parts[split:])
-    return False
-
-
-def _defines(node: ast.Module | ast.ClassDef, names: list[str]) -> bool:
-    first, rest = names[0], names[1:]
-    for child in node.body:
-        if isinstance(child, ast.FunctionDef | ast.ClassDef) and child.name == first:
-            if not rest:
-                return isinstance(child, ast.FunctionDef)
-            if isinstance(child, ast.ClassDef) and _defines(child, rest):
-                return True
-    return False
+def in_sources(path: str, sources: Sources) -> bool:
+    """Whether the sources define the function of a dotted path."""
+    found = sources.find(path)
+    return found is not None and isinstance(found.node, ast.FunctionDef)
 
 
 def wanted(version: str) -> tuple[compat.Seam, ...]:
@@ -39,14 +26,23 @@ def wanted(version: str) -> tuple[compat.Seam, ...]:
     return (*(compat.seam(name, version) for name in names), *loaders)
 
 
-def found(version: str) -> Mapping[compat.Seam, bool]:
-    """Seam -> whether the installed SGLang has it; empty where SGLang is not installed."""
+def installed() -> Sources | None:
+    """The sources of the installed SGLang, None where there is none."""
     try:
         distribution = importlib.metadata.distribution("sglang")
     except importlib.metadata.PackageNotFoundError:
-        return {}
-    root = Path(str(distribution.locate_file("")))
-    return {seam: in_sources(seam.path, root) for seam in wanted(version)}
+        return None
+    return Sources(Path(str(distribution.locate_file(""))))
+
+
+def found(version: str, sources: Sources) -> Mapping[compat.Seam, bool]:
+    """Seam -> whether the sources of a version have it."""
+    return {seam: in_sources(seam.path, sources) for seam in wanted(version)}
+
+
+def missing_facts(version: str, sources: Sources) -> tuple[Fact, ...]:
+    """What the sources of a version should say and do not."""
+    return tuple(fact for fact in FACTS if fact.expected(version) and not fact.holds(sources))
 
 
 def finding(seam: compat.Seam, version: str) -> Finding:
@@ -57,5 +53,17 @@ def finding(seam: compat.Seam, version: str) -> Finding:
         f"the seam {seam.name!r} of SGLang {version}",
         "no such function",
         why="a draft would be served as by SGLang alone",
+        remedy="pip install -U eagle3-adapters",
+    )
+
+
+def fact_finding(fact: Fact, version: str) -> Finding:
+    """engine-version, for something that SGLang's sources do not say."""
+    return fault(
+        "engine-version",
+        fact.path,
+        f"{fact.told}, as in SGLang {version}",
+        "something else",
+        why="the wiring would read another thing than it means, or fail while it starts",
         remedy="pip install -U eagle3-adapters",
     )

@@ -40,6 +40,11 @@ def assign_capture(model: Any, site: CaptureSite, boundaries: tuple[int, ...]) -
         owner.capture_aux_hidden_states = True
 
 
+#: Module of SGLang's that keeps the residual stream of a batch, 0.5.21 to 0.5.23. Not every class uses it.
+STREAM = "sglang.srt.layers.layer_boundary.residual.batch"
+#: Attribute of a tensor that owes a sum over ranks, 0.5.17 to 0.5.20.
+OWES = "_sglang_needs_allreduce_fusion"
+
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
@@ -55,14 +60,15 @@ def _argument(module: Any, name: str) -> Callable[[tuple[Any, ...], dict[str, An
 def residual_stream(layer: Any) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
     """How to take the residual stream from a call of a decoder layer: [tokens, hidden], a tensor of its own.
 
-    From 0.5.22 the migrated classes keep the stream in the batch, whose snapshot comes reduced over ranks. The others,
-    and all before, hand their layers a residual; a sum over ranks that SGLang means to fuse into the layer's norm is
-    made here then (0.5.17 to 0.5.21 mark the tensor that owes it).
+    From 0.5.21 on the migrated classes (Llama's and a few more from 0.5.22) keep the stream in the batch, whose
+    snapshot comes reduced over ranks. The others, and all before, hand their layers a residual; a sum over ranks that
+    SGLang means to fuse into the layer's norm is made here then (up to 0.5.20: those that hand on a residual later
+    make their sums at once).
     """
     hidden_of = _argument(layer, "hidden_states")
     if "residual" not in inspect.signature(layer.forward).parameters:
         batch_of = _argument(layer, "forward_batch")
-        batch = importlib.import_module("sglang.srt.layers.layer_boundary.residual.batch")
+        batch = importlib.import_module(STREAM)
         return lambda args, kwargs: batch.snapshot(hidden_of(args, kwargs), batch_of(args, kwargs))
     residual_of = _argument(layer, "residual")
 
@@ -70,7 +76,7 @@ def residual_stream(layer: Any) -> Callable[[tuple[Any, ...], dict[str, Any]], A
         hidden, residual = hidden_of(args, kwargs), residual_of(args, kwargs)
         if residual is None:
             return hidden.clone()
-        if getattr(hidden, "_sglang_needs_allreduce_fusion", False):
+        if getattr(hidden, OWES, False):
             distributed = importlib.import_module("sglang.srt.distributed")
             hidden = distributed.tensor_model_parallel_all_reduce(hidden.clone())
         return hidden + residual

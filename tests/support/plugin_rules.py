@@ -30,6 +30,7 @@ class RulePlugin:
 
     rule: Convention
     inject: bool = False
+    since: tuple[int, int, int] = (0, 5, 17)
 
     @hookimpl
     def capture_layers(self, target: TargetModel) -> CaptureLayers:
@@ -38,6 +39,7 @@ class RulePlugin:
             site=CaptureSite(body="model"),
             id_rule=self.rule,
             default=default_boundaries(layers),
+            since=self.since,
             native=range(layers),
             injected=(0, layers) if self.inject else (),
         )
@@ -55,6 +57,7 @@ INPUT_INJECTED = RulePlugin(INPUT_OF_LAYER, inject=True)
 OUTPUT_INJECTED = RulePlugin(OUTPUT_OF_LAYER, inject=True)
 DEEPSEEK_INJECTED = RulePlugin(DEEPSEEK_RULE, inject=True)
 GPT_OSS_INJECTED = RulePlugin(GPT_OSS_RULE, inject=True)
+LATE_CLASS = RulePlugin(OUTPUT_OF_LAYER, since=(0, 5, 19))
 #: Convention name -> attribute of this module that plays its adapter.
 ATTRIBUTES = {
     INPUT_OF_LAYER.name: "INPUT",
@@ -65,18 +68,21 @@ ATTRIBUTES = {
 #: Appended to a convention's name: the same class, with every boundary in reach.
 INJECTED = "+injected"
 ATTRIBUTES |= {f"{name}{INJECTED}": f"{attribute}_INJECTED" for name, attribute in ATTRIBUTES.items()}
+#: An adapter of a class that is described from 0.5.19 on.
+LATE = "late"
+_ALL = ATTRIBUTES | {LATE: "LATE_CLASS"}
 
 
 def architecture(adapter: str) -> str:
     """The architecture that an adapter of this module owns."""
-    return f"{ATTRIBUTES[adapter].title()}Target"
+    return f"{_ALL[adapter].title()}Target"
 
 
 def registrations() -> tuple[Registration, ...]:
-    """Entry points of the eight adapters and of the package's own formats."""
+    """Entry points of the nine adapters and of the package's own formats."""
     points = [
-        *((ADAPTERS, rule, f"{__name__}:{attribute}") for rule, attribute in ATTRIBUTES.items()),
-        *((ARCHITECTURES, architecture(rule), rule) for rule in ATTRIBUTES),
+        *((ADAPTERS, rule, f"{__name__}:{attribute}") for rule, attribute in _ALL.items()),
+        *((ARCHITECTURES, architecture(rule), rule) for rule in _ALL),
         *((FORMATS, one.name, one.value) for one in Registry.installed().formats),
     ]
     return tuple(

@@ -34,10 +34,12 @@ from support.checkpoints import (
     write_safetensors,
     write_target,
 )
-from support.plugin_rules import INJECTED, architecture, registry
+from support.plugin_rules import INJECTED, LATE, architecture, registry
 
 from eagle3_adapters import draft_classes, pair, vocab
 from eagle3_adapters.boundaries import DEEPSEEK_RULE, GPT_OSS_RULE, OUTPUT_OF_LAYER
+from eagle3_adapters.engine_version import INJECTED as EXECUTED
+from eagle3_adapters.engine_version import spelled
 from eagle3_adapters.errors import Severity
 from eagle3_adapters.formats.ids import IDS
 from eagle3_adapters.formats.modelopt import MARKS
@@ -68,6 +70,7 @@ class Pair:
     boundaries: tuple[int, ...] | None = None
     context_length: int | None = None
     draft_is_target: bool = False
+    engine: str = ENGINE
 
     @classmethod
     def correct(cls, base: str) -> Pair:
@@ -82,11 +85,11 @@ class Pair:
             return self.tensors
         return {re.sub(r"^layers\.0\.", "midlayer.", name): one for name, one in self.tensors.items()}
 
-    def plan(self, engine: str = ENGINE) -> Planning:
+    def plan(self, engine: str | None = None) -> Planning:
         with tempfile.TemporaryDirectory() as name:
             return self.plan_in(Path(name), engine)
 
-    def plan_in(self, directory: Path, engine: str = ENGINE) -> Planning:
+    def plan_in(self, directory: Path, engine: str | None = None) -> Planning:
         target = write_target(directory / "target", self.target)
         draft = write_draft(directory / "draft", self.config, self.written())
         if self.second:
@@ -99,7 +102,7 @@ class Pair:
             boundaries=self.boundaries,
             context_length=self.context_length,
         )
-        return plan_pair(request, REGISTRY, engine)
+        return plan_pair(request, REGISTRY, engine or self.engine)
 
 
 Step = Callable[[Pair], None]
@@ -284,6 +287,7 @@ def row(name: str, code: str, severity: Severity, plant: Step, near: Step, *touc
     return Row(name=name, code=code, severity=severity, plant=plant, near=near, touches=frozenset(touches), **more)
 
 
+WITH_INJECTED = target(architectures=[architecture(OUTPUT_OF_LAYER.name + INJECTED)])
 ONE = (SGLANG,)
 OTHER = (SPECULATORS,)
 ROWS = (
@@ -776,8 +780,24 @@ ROWS = (
         "the last boundary, which is injected",
         "boundary-unreachable",
         I,
-        then(target(architectures=[architecture(OUTPUT_OF_LAYER.name + INJECTED)]), ids(2, 4, 8)),
-        then(target(architectures=[architecture(OUTPUT_OF_LAYER.name + INJECTED)]), ids(2, 4, 7)),
+        then(WITH_INJECTED, ids(2, 4, 8)),
+        then(WITH_INJECTED, ids(2, 4, 7)),
+        "ids",
+    ),
+    row(
+        "the last boundary, injected in a version in which that was never run",
+        "engine-version",
+        E,
+        then(WITH_INJECTED, ids(2, 4, 8), asked(engine="0.5.24")),
+        then(WITH_INJECTED, ids(2, 4, 8)),
+        "ids",
+    ),
+    row(
+        "a class that is described for later versions",
+        "engine-version",
+        E,
+        then(target(architectures=[architecture(LATE)]), ids(1, 4, 5), asked(engine="0.5.18")),
+        then(target(architectures=[architecture(LATE)]), ids(1, 4, 5), asked(engine="0.5.19")),
         "ids",
     ),
     row(
@@ -1219,7 +1239,7 @@ def test_what_a_class_does_not_capture_is_injected_and_told(
     engine: str, listed: tuple[int, ...], injected: tuple[int, ...]
 ) -> None:
     p = Pair.correct(SPECULATORS)
-    then(target(architectures=[architecture(OUTPUT_OF_LAYER.name + INJECTED)]), asked(boundaries=listed))(p)
+    then(WITH_INJECTED, asked(boundaries=listed))(p)
     planning = p.plan(engine)
     assert planning.plan is not None, planning.errors
     made = planning.plan
@@ -1228,6 +1248,45 @@ def test_what_a_class_does_not_capture_is_injected_and_told(
     told = [str(list(injected)) in finding.found for finding in planning.findings if "unreachable" in finding.code]
     assert told == ([True] if injected else [])
     assert (f"{list(injected)} injected" in made.summary()) is bool(injected)
+
+
+@pytest.mark.parametrize(
+    ("engine", "listed", "possible"),
+    [
+        ("0.5.22", (0, 2, 8), True),
+        ("0.5.24", (0, 2, 5), True),
+        ("0.5.24", (0, 2, 8), False),
+        ("0.6.0", (2, 5, 8), False),
+        ("none", (0, 2, 8), True),
+    ],
+)
+def test_what_is_injected_is_refused_in_versions_in_which_that_was_never_run(
+    engine: str,
+    listed: tuple[int, ...],
+    possible: bool,  # noqa: FBT001 - a column of the table above
+) -> None:
+    p = Pair.correct(SPECULATORS)
+    then(WITH_INJECTED, asked(boundaries=listed))(p)
+    planning = p.plan(engine)
+    assert (planning.plan is not None) is possible
+    assert [finding.code for finding in planning.errors] == ([] if possible else ["engine-version"])
+    for finding in planning.errors:
+        assert finding.found == engine
+        assert all(spelled(version) in finding.expected for version in EXECUTED)
+
+
+@pytest.mark.parametrize(
+    ("engine", "possible"), [("0.5.17", False), ("0.5.18.post1", False), ("0.5.19", True), ("none", True)]
+)
+def test_a_class_that_is_described_from_a_version_on_is_refused_before_it(engine: str, possible: bool) -> None:  # noqa: FBT001 - as above
+    p = Pair.correct(SPECULATORS)
+    then(target(architectures=[architecture(LATE)]), asked(boundaries=(1, 2, 5)))(p)
+    planning = p.plan(engine)
+    assert (planning.plan is not None) is possible
+    for finding in planning.errors:
+        assert (finding.code, finding.found) == ("engine-version", engine)
+        assert architecture(LATE) in finding.where
+        assert "sglang>=0.5.19" in finding.remedy
 
 
 def test_ids_that_only_the_older_rule_can_name_are_refused_with_the_option_that_serves_them() -> None:

@@ -69,6 +69,12 @@ def test_ids_are_outputs_of_layers_but_for_gpt_oss_with_the_last_one(adapter: Ad
     assert adapter.capture_layers(target).default == (2, 24, 45)
 
 
+def test_nemotron_h_alone_is_described_from_a_later_version_on(adapter: Adapter, target: TargetModel) -> None:
+    """Up to 0.5.18 its class captures nothing."""
+    late = target.architecture == "NemotronHForCausalLM"
+    assert adapter.capture_layers(target).since == ((0, 5, 19) if late else (0, 5, 17))
+
+
 def test_the_wheel_claims_exactly_what_it_serves() -> None:
     points = importlib.metadata.distribution(WHEEL).entry_points
     assert {point.name for point in points.select(group=ADAPTERS)} == {name for name, _, _ in SERVED.values()}

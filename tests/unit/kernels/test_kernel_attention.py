@@ -91,9 +91,8 @@ class Batch:
                 mask[a, b] = seen and (not self.window or prefix + depth[a] - position < self.window)
         return mask
 
-    def extend(self, **changed: object) -> Tensor:
-        out = torch.full((len(self.q), self.heads, self.value_width), torch.nan, dtype=self.dtype)
-        arguments: dict[str, Any] = {
+    def extend_arguments(self, out: Tensor) -> dict[str, Any]:
+        return {
             "q_extend": self.q,
             "k_extend": self.k,
             "v_extend": self.v,
@@ -117,12 +116,15 @@ class Batch:
             "tree_mask": None if self.tree is None else self.tree.flatten(),
             "is_causal": self.causal,
         }
+
+    def extend(self, **changed: object) -> Tensor:
+        out = torch.full((len(self.q), self.heads, self.value_width), torch.nan, dtype=self.dtype)
+        arguments = self.extend_arguments(out)
         torch.ops.sgl_kernel.extend_attention_cpu(*(arguments | changed).values())
         return out
 
-    def decode(self, **changed: object) -> Tensor:
-        out = torch.full((len(self.q), self.heads, self.value_width), torch.nan, dtype=self.dtype)
-        arguments: dict[str, Any] = {
+    def decode_arguments(self, out: Tensor) -> dict[str, Any]:
+        return {
             "query": self.q,
             "k_buffer": self.keys,
             "v_buffer": self.values,
@@ -143,6 +145,10 @@ class Batch:
             "encoder_lens": None,
             "sinks": self.sinks,
         }
+
+    def decode(self, **changed: object) -> Tensor:
+        out = torch.full((len(self.q), self.heads, self.value_width), torch.nan, dtype=self.dtype)
+        arguments = self.decode_arguments(out)
         torch.ops.sgl_kernel.decode_attention_cpu(*(arguments | changed).values())
         return out
 
@@ -188,6 +194,25 @@ def test_extend_in_several_passes_is_the_same(batch: Batch, monkeypatch: pytest.
     torch.testing.assert_close(batch.extend(), whole)
 
 
+def older(arguments: dict[str, Any], *left_out: str) -> list[Any]:
+    """The arguments of a call by older versions of SGLang."""
+    return [value for name, value in arguments.items() if name not in ("k_scale", "v_scale", *left_out)]
+
+
+@pytest.mark.parametrize("left_out", [(), ("is_causal",)], ids=["0.5.19", "0.5.17"])
+@pytest.mark.parametrize("name", ["prefix", "window", "chain"])
+def test_extend_called_as_by_older_versions_is_the_same(name: str, left_out: tuple[str, ...]) -> None:
+    batch, out = EXTENDS[name], torch.full_like(EXTENDS[name].q, torch.nan)
+    torch.ops.sgl_kernel.extend_attention_cpu(*older(batch.extend_arguments(out), *left_out))
+    assert torch.equal(out, batch.extend())
+
+
+def test_extend_called_as_by_0_5_19_is_told_what_is_not_causal() -> None:
+    batch, out = EXTENDS["not causal"], torch.full_like(EXTENDS["not causal"].q, torch.nan)
+    torch.ops.sgl_kernel.extend_attention_cpu(*older(batch.extend_arguments(out)))
+    assert torch.equal(out, batch.extend())
+
+
 def test_a_chain_mask_equals_no_mask() -> None:
     with_mask = EXTENDS["chain"]
     torch.testing.assert_close(with_mask.extend(), replace(with_mask, tree=None).extend())
@@ -223,6 +248,14 @@ DECODES = {
 @pytest.mark.parametrize("batch", DECODES.values(), ids=DECODES)
 def test_decode_matches_torch(batch: Batch) -> None:
     torch.testing.assert_close(batch.decode(), batch.expected())
+
+
+def test_decode_called_as_by_older_versions_is_the_same() -> None:
+    batch, other = replace(DECODES["window"]), replace(DECODES["window"])
+    out = torch.full_like(batch.q, torch.nan)
+    torch.ops.sgl_kernel.decode_attention_cpu(*older(batch.decode_arguments(out)))
+    assert torch.equal(out, other.decode())
+    assert torch.equal(batch.keys.nan_to_num(7.0), other.keys.nan_to_num(7.0))
 
 
 def test_decode_writes_its_token_into_the_pool_and_nothing_else() -> None:

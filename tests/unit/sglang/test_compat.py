@@ -8,6 +8,7 @@ import pytest
 
 from eagle3_adapters.errors import Severity
 from eagle3_adapters.sglang import compat, seams
+from eagle3_adapters.sglang.sources import Sources
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["Outer.method", "Outer.Inner.method", "function"])
 def test_a_function_is_found_where_the_path_says(root: Path, name: str) -> None:
-    assert seams.in_sources(f"sglang.srt.module.{name}", root)
+    assert seams.in_sources(f"sglang.srt.module.{name}", Sources(root))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ def test_a_function_is_found_where_the_path_says(root: Path, name: str) -> None:
     ],
 )
 def test_what_is_not_that_function_is_missing(root: Path, path: str) -> None:
-    assert not seams.in_sources(path, root)
+    assert not seams.in_sources(path, Sources(root))
 
 
 def test_the_seams_wanted_of_a_version_are_its_own_and_the_loaders() -> None:

@@ -2,7 +2,7 @@
 
 SGLang's CPU engine calls compiled functions of a package `sgl_kernel`, of which only a CUDA build is published. With
 this folder's parent first on the path (see `eagle3_adapters.rehearsal.engine`) it calls these instead. They compute the
-same thing, only slowly, and hold for SGLang 0.5.23:
+same thing, only slowly, and hold for SGLang 0.5.17 to 0.5.23:
 
 - `tree`: the shape of a draft tree, and its greedy verification;
 - `cache`: which slot of the key-value pool holds which token;
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from .attention import decode_attention_cpu, extend_attention_cpu
+from .attention import decode_attention_cpu, extend_attention_cpu, unscaled
 from .cache import (
     assign_draft_cache_locs_contiguous_cpu,
     assign_extend_cache_locs_cpu,
@@ -76,6 +76,22 @@ _OPERATORS.define(
 )
 _OPERATORS.impl("extend_attention_cpu", extend_attention_cpu, "CPU")
 _OPERATORS.impl("decode_attention_cpu", decode_attention_cpu, "CPU")
+# SGLang 0.5.17 to 0.5.19 hands over no scales. An overload each: PyTorch chooses by the arguments of a call.
+_OPERATORS.define(
+    "extend_attention_cpu.unscaled(Tensor q_extend, Tensor? k_extend, Tensor? v_extend, Tensor(a!) o_extend, "
+    "Tensor k_buffer, Tensor v_buffer, Tensor req_to_token, Tensor req_pool_indices, Tensor seq_lens, "
+    "Tensor extend_seq_lens, Tensor extend_start_loc, int max_len_extend, float sm_scale, float logit_cap, "
+    "bool is_cross_attn, int sliding_window_size, Tensor? encoder_lens, Tensor? sinks, Tensor? tree_mask, "
+    "bool is_causal=True) -> ()"
+)
+_OPERATORS.define(
+    "decode_attention_cpu.unscaled(Tensor query, Tensor(a!) k_buffer, Tensor(b!) v_buffer, Tensor(c!) output, "
+    "Tensor? key, Tensor? value, Tensor loc, Tensor attn_logits, Tensor req_to_token, Tensor req_pool_indices, "
+    "Tensor seq_lens, float sm_scale, float logit_cap, bool is_cross_attn, int sliding_window_size, "
+    "Tensor? encoder_lens, Tensor? sinks) -> ()"
+)
+_OPERATORS.impl("extend_attention_cpu.unscaled", unscaled(extend_attention_cpu, before=6), "CPU")
+_OPERATORS.impl("decode_attention_cpu.unscaled", unscaled(decode_attention_cpu, before=3), "CPU")
 
 
 def __getattr__(name: str) -> Callable[..., NoReturn]:

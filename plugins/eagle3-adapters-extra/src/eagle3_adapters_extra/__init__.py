@@ -30,6 +30,8 @@ class Row:
     #: Whether the class captures at all, and rightly; whether boundary N too.
     captures: bool = True
     last: bool = False
+    #: First SGLang version whose class has these places.
+    since: tuple[int, int, int] = (0, 5, 17)
 
     @hookimpl
     def capture_layers(self, target: TargetModel) -> CaptureLayers:
@@ -40,6 +42,7 @@ class Row:
             site=self.site,
             id_rule=self.rule,
             default=default_boundaries(n),
+            since=self.since,
             native=native,
             injected=[k for k in range(n + 1) if k == 0 or k not in native],
         )
@@ -70,8 +73,9 @@ MISTRAL3 = Row(
 )
 #: gpt_oss.py: captures N too where it is in the list.
 GPT_OSS = Row(site=CaptureSite(body="model"), rule=GPT_OSS_RULE, last=True)
-#: nemotron_h.py: Mamba, attention and MLP layers alternate, each of them one layer; captures N, and has no setter.
-NEMOTRON_H = Row(site=CaptureSite(body="model", final_norm="norm_f"), last=True)
+#: nemotron_h.py: Mamba, attention and MLP layers alternate, each of them one layer; captures N, and has no setter. Up
+#: to 0.5.18 it captures nothing.
+NEMOTRON_H = Row(site=CaptureSite(body="model", final_norm="norm_f"), last=True, since=(0, 5, 19))
 #: mixtral.py: captures nothing, and hands neither embedding nor head out.
 MIXTRAL = Row(site=CaptureSite(body="model", capture_list="", capture_flags=()), captures=False)
 #: gemma3_causal.py from 0.5.17 on captures a layer's output without the residual that belongs to it. The embedding

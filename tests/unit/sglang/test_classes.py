@@ -9,6 +9,7 @@ import pytest
 from eagle3_adapters.errors import RegistryError
 from eagle3_adapters.registry import Registry
 from eagle3_adapters.sglang.classes import described
+from eagle3_adapters.sglang.sources import Sources
 
 PLAIN = """
 class YetiModel(nn.Module):
@@ -50,33 +51,33 @@ class WrappedForConditionalGeneration(nn.Module):
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def sources(tmp_path: Path) -> Sources:
     models = tmp_path / "sglang" / "srt" / "models"
     models.mkdir(parents=True)
     (models / "yeti.py").write_text(PLAIN, encoding="utf-8")
     (models / "bigfoot.py").write_text(CAPTURING, encoding="utf-8")
-    return tmp_path
+    return Sources(tmp_path)
 
 
-def test_a_class_without_capture_is_described_with_what_it_lacks(root: Path) -> None:
-    assert described("YetiForCausalLM", root) == (
+def test_a_class_without_capture_is_described_with_what_it_lacks(sources: Sources) -> None:
+    assert described("YetiForCausalLM", sources) == (
         "SGLang has it in models/yeti.py; body 'model', final norm last_norm, embedding model.tokens; "
         "captures nothing by itself; no set_eagle3_layers_to_capture; no get_embed_and_head"
     )
 
 
-def test_parts_are_found_through_bases_imports_and_wrappers(root: Path) -> None:
+def test_parts_are_found_through_bases_imports_and_wrappers(sources: Sources) -> None:
     found = "final norm last_norm, embedding {0}.tokens; captures by layers_to_capture"
-    assert described("BigfootForCausalLM", root) == (
+    assert described("BigfootForCausalLM", sources) == (
         f"SGLang has it in models/bigfoot.py; body 'model', {found.format('model')}"
     )
-    wrapped = described("WrappedForConditionalGeneration", root)
+    wrapped = described("WrappedForConditionalGeneration", sources)
     assert f"body 'language_model.model', {found.format('language_model.model')}" in wrapped
     assert "no set_eagle3_layers_to_capture" in wrapped, "it does not delegate"
 
 
-def test_a_class_that_sglang_does_not_have_is_described_by_nothing(root: Path) -> None:
-    assert described("NessieForCausalLM", root) == ""
+def test_a_class_that_sglang_does_not_have_is_described_by_nothing(sources: Sources) -> None:
+    assert described("NessieForCausalLM", sources) == ""
 
 
 @pytest.mark.sglang

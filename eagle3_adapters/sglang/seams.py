@@ -9,6 +9,7 @@ from pathlib import Path
 
 from eagle3_adapters.errors import Finding, fault
 from eagle3_adapters.sglang import compat
+from eagle3_adapters.sglang.drafts import stock
 
 
 def in_sources(path: str, root: Path) -> bool:
@@ -33,10 +34,17 @@ def _defines(node: ast.Module | ast.ClassDef, names: list[str]) -> bool:
 
 
 def wanted(version: str) -> tuple[compat.Seam, ...]:
-    """Every seam that a version must have, the weight loaders of the draft classes among them."""
+    """Every seam that a version must have: also the draft classes' weight loaders, and what parts of ours override."""
     names = dict.fromkeys(seam.name for seam in compat.SEAMS)
     loaders = tuple(compat.Seam(name=f"weights of {cls}", path=path) for cls, path in compat.DRAFT_LOADERS.items())
-    return (*(compat.seam(name, version) for name in names), *loaders)
+    parts = tuple(
+        compat.Seam(name=f"part of {cls}", path=path)
+        for cls, built in stock.PARTS.items()
+        for part in (built.draft, built.body, built.layer, built.attention)
+        if part is not None
+        for path in part.paths
+    )
+    return (*(compat.seam(name, version) for name in names), *loaders, *parts)
 
 
 def found(version: str) -> Mapping[compat.Seam, bool]:

@@ -75,6 +75,16 @@ CORE = ("fc.weight", "norm.weight", LM_HEAD)
 QK_NORM = tuple(name for name in EXTRA_LAYER if "_norm." in name)
 ATTENTION_BIAS = tuple(name for name in EXTRA_LAYER if name.startswith("self_attn.") and name.endswith(".bias"))
 MLP_BIAS = tuple(name for name in EXTRA_LAYER if name.startswith("mlp."))
+#: Flag of the draft's math that tensors alone decide -> those tensors: below a layer, or beside the layers.
+TENSOR_FLAGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "qk_norm": QK_NORM,
+        "qkv_bias": tuple(name for name in ATTENTION_BIAS if "o_proj" not in name),
+        "output_bias": tuple(name for name in ATTENTION_BIAS if "o_proj" in name),
+        "mlp_bias": MLP_BIAS,
+        "fc_bias": ("fc.bias",),
+    }
+)
 
 
 def layer_patterns(prefix: str) -> tuple[Rename, ...]:

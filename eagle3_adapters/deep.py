@@ -87,5 +87,5 @@ def _embedding(plan: WiringPlan, tensors: Mapping[str, TensorInfo], report: Repo
             f"the target's embedding ({embedding}), which SGLang puts in its place",
             f"{different} of {rows} rows differ",
             why="a trained embedding would be overwritten; a random one that training never read does no harm",
-            remedy="a frozen embedding: remove the tensor from the draft; a trained one cannot be served yet",
+            remedy=draft_classes.EMBEDDING_REMEDY,
         )

@@ -77,20 +77,34 @@ class DraftModel:
 
 @attrs.frozen(kw_only=True)
 class DraftMath:
-    """What the draft computes beyond plain EAGLE-3. All False: the math of SGLang's stock draft classes.
+    """What the draft computes beyond plain EAGLE-3. All False: plain EAGLE-3, as SafeAILab's first drafts computed it.
+
+    What a file's config states:
 
     - ``norm_before_residual``: the first layer's residual is hidden_norm(h), not h.
     - ``norm_before_fc``: RMSNorm over the concatenated states before ``fc`` (``input_norm.weight``).
     - ``fc_norm``: one RMSNorm for each state before ``fc`` (``fc_norm.{state}.weight``).
     - ``norm_output``: later steps continue from the normed output (SGLang's, vLLM's and speculators' meaning).
+    - ``bare_head``: ``lm_head`` reads the output without its norm (SpecForge's ``norm_output`` false).
     - ``double_norm``: the first layer's hidden state passes input_layernorm before hidden_norm (ModelOpt from 0.41).
+
+    What its tensors alone say (``canonical.TENSOR_FLAGS``):
+
+    - ``qk_norm``: RMSNorm over each head's query and key before the rotary embedding.
+    - ``qkv_bias``, ``output_bias``, ``mlp_bias``, ``fc_bias``: biases of q, k and v, of o, of the MLP, of ``fc``.
     """
 
     norm_before_residual: bool = False
     norm_before_fc: bool = False
     fc_norm: bool = False
     norm_output: bool = False
+    bare_head: bool = False
     double_norm: bool = False
+    qk_norm: bool = False
+    qkv_bias: bool = False
+    output_bias: bool = False
+    mlp_bias: bool = False
+    fc_bias: bool = False
 
 
 @attrs.frozen(kw_only=True)

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import attrs
 
 from eagle3_adapters.boundaries import Ids, describe_all, is_reordered
+from eagle3_adapters.canonical import EMBEDDING
 from eagle3_adapters.errors import Finding, Severity
 from eagle3_adapters.values import CaptureSite, DraftMath, EmbedCapture
 from eagle3_adapters.vocab import VocabEncoding
@@ -57,7 +58,7 @@ class WiringPlan:
     target_architecture: str
     num_layers: int
     draft_path: Path
-    #: SGLang's class that serves the draft.
+    #: The class that serves the draft, by its name in draft_classes.py: SGLang's own or ours.
     draft_class: str
     #: Captured boundaries, ascending: the order in which SGLang concatenates them.
     boundaries: Ids
@@ -77,6 +78,17 @@ class WiringPlan:
     embed: EmbedCapture
     #: The config.json that SGLang must see, without the private architecture name.
     config: dict[str, Any] = attrs.field(repr=False)
+
+    @property
+    def draft_architecture(self) -> str:
+        """The name by which SGLang's configuration knows the draft: that of its own class, whoever serves it."""
+        architecture: str = self.config["architectures"][0]
+        return architecture
+
+    @property
+    def keeps_embedding(self) -> bool:
+        """Whether the draft's own embedding is loaded and stays."""
+        return any(route.canonical == EMBEDDING and route.target is not None for route in self.routes)
 
     @property
     def permuted(self) -> bool:

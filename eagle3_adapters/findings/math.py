@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from eagle3_adapters.findings.explanation import Explanation
 
-_NO_EDIT = (
-    "An edit of the flag would only hide it. Update, or retrain without this part:\n    pip install -U eagle3-adapters"
+_SERVED = (
+    "A draft class of this package computes it; a version that refuses it is too old:\n"
+    "    pip install -U eagle3-adapters"
+)
+#: Served with ordinary heads only.
+_NOT_LATENT = (
+    "With ordinary heads nothing: a draft class of this package computes it. With latent attention it is refused, and "
+    "an edit would only hide it: retrain without this part, or update:\n    pip install -U eagle3-adapters"
 )
 
 ENTRIES = (
@@ -38,18 +44,18 @@ ENTRIES = (
         "defaults.",
         writers=("speculators (the trainer's default is true)", "RedHatAI speculators heads"),
         cost="Measured here on the canary pair, the flag the wrong way round: 1.00 instead of 2.13.",
-        fix="Where the flag is absent, write what the training run had. Where true is refused, no edit helps: update.\n"
-        '    "norm_before_residual": true',
+        fix="True is served by a draft class of this package. Where the flag is absent, write what the training run "
+        'had:\n    "norm_before_residual": true',
         example='{"speculators_model_type": "eagle3", "norm_before_residual": true}',
     ),
     Explanation(
         code="norm-before-fc",
         title="The joined states are normed, the draft class cannot do it",
         severity="served / E",
-        meaning="norm_before_fc is on, and the class that would serve this draft has no input_norm.",
+        meaning="norm_before_fc is on, and SGLang's class for latent attention has no input_norm.",
         writers=("speculators 0.5 and later", "nvidia/gpt-oss-120b-Eagle3-v3"),
         cost="The norm switched the wrong way, measured here on the canary pair: 1.92 instead of 2.13.",
-        fix=_NO_EDIT,
+        fix=_SERVED,
         example='{"norm_before_fc": true}\ninput_norm.weight [21504]   in a draft with latent attention',
     ),
     Explanation(
@@ -59,7 +65,7 @@ ENTRIES = (
         meaning="fc_norm (once use_aux_norm) is on, and the class that would serve this draft has no such norms.",
         writers=("SpecForge, speculators, TorchSpec and NeMo Automodel, where asked to",),
         cost="The norms switched the wrong way, measured here on the canary pair: 1.00 instead of 2.13.",
-        fix=_NO_EDIT,
+        fix=_SERVED,
         example='{"fc_norm": true}\nfc_norm.0.weight [7168], fc_norm.1.weight, fc_norm.2.weight',
     ),
     Explanation(
@@ -70,7 +76,7 @@ ENTRIES = (
         "step.",
         writers=("speculators and NeMo Automodel, where asked to",),
         cost="The flag the wrong way, measured here on the canary pair: 1.59 instead of 2.13.",
-        fix=_NO_EDIT,
+        fix=_SERVED,
         example='{"norm_output": true}',
     ),
     Explanation(
@@ -83,7 +89,8 @@ ENTRIES = (
         writers=("SpecForge (configs such as qwen3-30B-A3B-eagle3.1 with norm_output true)",),
         cost="Measured here on the canary pair 1.59 instead of 2.13, on an ordinary draft 2.52 instead of 2.84. The "
         "first draft token is right either way.",
-        fix="Ask which trainer wrote it. A SpecForge draft is read as SpecForge trained it by its name:\n"
+        fix="Ask which trainer wrote it. A SpecForge draft is read as SpecForge trained it by its name, and false is "
+        "then served by a draft class of this package:\n"
         "    --eagle3-format specforge",
         example='{"architectures": ["LlamaForCausalLMEagle3"], "fc_norm": true, "norm_output": true}',
     ),
@@ -94,7 +101,8 @@ ENTRIES = (
         meaning="Training applied input_layernorm and then hidden_norm to the captured state. The exporter's keys and "
         "names tell which version wrote the file; folding both norms into one weight is only approximate.",
         writers=("NVIDIA ModelOpt 0.41 and later, Hugging Face path (up to 0.40 and from Megatron it is one norm)",),
-        fix="Not served yet. A draft that was trained with one norm after all is read so by another format's name:\n"
+        fix="Both norms are computed by a draft class of this package. A draft that was trained with one norm is read "
+        "so by another format's name:\n"
         "    --eagle3-format sglang",
         example='"eagle_config": {"next_layer_regular": true}, "eos_token_id": 2   (ModelOpt 0.41)',
     ),
@@ -104,7 +112,7 @@ ENTRIES = (
         severity="served / E",
         meaning="The file has q_norm and k_norm, SGLang's Llama draft class has no parameters for them and drops them.",
         writers=("speculators with Qwen3-shaped draft layers",),
-        fix=_NO_EDIT,
+        fix=_NOT_LATENT,
         example="layers.0.self_attn.q_norm.weight [128]\nlayers.0.self_attn.k_norm.weight [128]",
     ),
     Explanation(
@@ -124,7 +132,7 @@ ENTRIES = (
         meaning="SGLang's draft class builds queries, keys and values without bias whatever attention_bias says, so "
         "these tensors would be lost.",
         writers=("NeMo Automodel (q, k, v, o)", "drafts for vLLM with attention_bias (q, k, v)"),
-        fix=_NO_EDIT,
+        fix=_NOT_LATENT,
         example='{"attention_bias": true}\nlayers.0.self_attn.q_proj.bias [4096]',
     ),
     Explanation(
@@ -133,7 +141,7 @@ ENTRIES = (
         severity="served / E",
         meaning="SGLang's draft class has no parameters for them and would drop the tensors.",
         writers=("NeMo Automodel with mlp_bias",),
-        fix=_NO_EDIT,
+        fix=_SERVED,
         example='{"mlp_bias": true}\nlayers.0.mlp.down_proj.bias [4096]',
     ),
     Explanation(
@@ -155,9 +163,10 @@ ENTRIES = (
         meaning="SGLang gives every draft of the target's width the target's embedding. A draft that trained its own "
         "then reads vectors that it never saw.",
         writers=("speculators with embed_requires_grad", "P-EAGLE drafts"),
-        fix="A trained embedding needs a version that serves it. If it was frozen, set the flag so and leave the "
-        "tensor out; --deep compares the values where no flag forbids a plan:\n"
-        '    "embed_requires_grad": false\n'
+        fix="Where config.json says that it was trained, a draft class of this package keeps it. Where nothing says so "
+        "and the values differ from the target's (--deep compares them), the start is refused: say so if it was "
+        "trained, remove the tensor if it was not:\n"
+        '    "embed_requires_grad": true\n'
         "    eagle3-adapters check --target TARGET --draft DRAFT --deep",
         example='{"embed_requires_grad": true}\nembed_tokens.weight [128256, 4096]',
     ),

@@ -50,14 +50,13 @@ ENTRIES = (
     Explanation(
         code="fc-bypass",
         title="SGLang would skip fc, since widths coincide",
-        severity="served / E",
+        severity="served",
         meaning="The class decides by width alone whether fc is applied: joined states as wide as the embedding go "
         "past it. A head with one state always meets that.",
         writers=("heads trained on a single state", "heads whose joined states equal their hidden size"),
         cost="Measured here, one state and a square fc: 1.33 served against 2.63 offline. fc bypassed on the canary "
         "pair: 1.00 instead of 2.13.",
-        fix="Where it is refused no edit of the file helps: retrain on two states or more, or wait for a version that "
-        "serves it:\n    pip install -U eagle3-adapters",
+        fix="Nothing to do: a draft class of this package applies fc to the target's states whatever their width.",
         example="fc.weight [4096, 4096]   with target hidden size 4096",
     ),
     Explanation(

@@ -11,6 +11,7 @@ import attrs
 
 from eagle3_adapters import canonical
 from eagle3_adapters.boundaries import Convention, Ids, default_boundaries
+from eagle3_adapters.draft_classes import TRAINED_EMBEDDING
 from eagle3_adapters.errors import Finding, FindingsError, fault
 from eagle3_adapters.formats.ids import IDS, layer_ids, write_ids
 from eagle3_adapters.formats.names import Names, depth_of, spelling_of
@@ -85,6 +86,7 @@ class FlatDialect:
             ids_where=self._ids_where(draft),
             listed_order=self.listed_order,
             math=self.math(draft, section),
+            embedding_trained=True if draft.config.get(TRAINED_EMBEDDING) is True else None,
             findings=(*findings, *self.findings(draft, section)),
         )
 

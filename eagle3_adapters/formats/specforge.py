@@ -13,11 +13,10 @@ from typing import Any
 import attrs
 
 from eagle3_adapters import canonical
-from eagle3_adapters.errors import Finding, fault
 from eagle3_adapters.formats.dialect import LLAMA_CORE
 from eagle3_adapters.formats.names import Names
 from eagle3_adapters.formats.sglang import SglangFormat
-from eagle3_adapters.values import Config, DraftContent, DraftMath, DraftModel, FormatReading, MapTensors
+from eagle3_adapters.values import Config, DraftContent, DraftMath, DraftModel, FormatReading, FormatWriting, MapTensors
 
 
 class SpecForgeFormat(SglangFormat):
@@ -44,26 +43,19 @@ class SpecForgeFormat(SglangFormat):
 
     def math(self, draft: DraftModel, section: Config) -> DraftMath:
         """Later steps never continue from the normed state, and states are normed one by one if at all."""
-        return attrs.evolve(super().math(draft, section), norm_output=False, norm_before_fc=False)
+        bare = draft.config.get("norm_output") is False
+        return attrs.evolve(super().math(draft, section), norm_output=False, norm_before_fc=False, bare_head=bare)
+
+    def write(self, content: DraftContent) -> FormatWriting:
+        """``norm_output`` false where no norm stands before lm_head; true is what an absent key means."""
+        written = super().write(content)
+        if content.math.bare_head:
+            written.config["norm_output"] = False
+        return written
 
     def section(self, content: DraftContent) -> dict[str, Any]:
         """As its configs have it."""
         return {"use_aux_hidden_state": content.config.get("use_aux_hidden_state", True)}
-
-    def findings(self, draft: DraftModel, section: Config) -> tuple[Finding, ...]:
-        """A draft without a norm before its head."""
-        found = super().findings(draft, section)
-        if draft.config.get("norm_output") is not False:
-            return found
-        unnormed = fault(
-            "norm-output-meaning",
-            f"{draft.config_file}: norm_output",
-            "true or no such key: a norm before lm_head, which SGLang's class always applies",
-            "false: SpecForge trained the head on the un-normed state",
-            why="every logit would come from another state than in training",
-            remedy="this draft cannot be served with its training-time math yet",
-        )
-        return (*found, unnormed)
 
 
 FORMAT = SpecForgeFormat()

@@ -138,6 +138,9 @@ def respelled_rope(draft: DraftModel, report: Report) -> Config:
     if config.get("rope_theta") is None and nested.get("rope_theta") is not None:
         config["rope_theta"] = nested["rope_theta"]
         changes.append('"rope_theta" at the top level too')
+    if config.get("partial_rotary_factor") is None and nested.get("partial_rotary_factor") is not None:
+        config["partial_rotary_factor"] = nested["partial_rotary_factor"]
+        changes.append('"partial_rotary_factor" at the top level too, where alone SGLang\'s class reads it')
     if changes:
         report.info(
             "rope-spelling",

@@ -20,6 +20,7 @@ _DECIDED = (
     "fc_norm",
     "use_aux_norm",
     "norm_output",
+    "mlp_bias",
 )
 
 
@@ -42,7 +43,7 @@ def engine_config(
     gone = {*_DECIDED, *canonical.ABOUT, *(["head_dim"] if draft_class.fields else [])}
     config = {key: value for key, value in draft.config.items() if key not in gone}
     return config | {
-        "architectures": [draft_class.name],
+        "architectures": [draft_class.architecture],
         "model_type": draft_class.model_type,
         "num_hidden_layers": num_layers,
         "num_aux_hidden_states": len(boundaries),
@@ -51,8 +52,7 @@ def engine_config(
             "use_aux_hidden_state": True,
             "norm_before_fc": math.norm_before_fc,
         },
-        "fc_norm": math.fc_norm,
-        "norm_output": math.norm_output,
+        **{key: getattr(math, flag) for flag, key in draft_class.switches.items()},
         "tie_word_embeddings": False,
         "draft_vocab_size": head_rows,
         "vocab_size": target.vocab_size,

@@ -32,15 +32,6 @@ def states_of(target: TargetModel, draft: DraftModel, report: Report) -> int | N
             remedy="check that this draft was trained for this target",
         )
         return None
-    if columns == draft.config["hidden_size"]:
-        report.error(
-            "fc-bypass",
-            f"{draft.path}: fc.weight",
-            f"more columns than the draft's hidden size of {columns}",
-            f"{states} state(s), as wide as the embedding: SGLang skips fc there",
-            why="measured: accept length 1.33 instead of 2.63",
-            remedy="this draft cannot be served with its training-time math yet",
-        )
     return states
 
 

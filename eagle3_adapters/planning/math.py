@@ -1,19 +1,27 @@
-"""Owns what a draft computes beyond plain EAGLE-3, and whether SGLang's draft class computes it too."""
+"""Owns what a draft computes beyond plain EAGLE-3, and whether SGLang's draft class or ours computes it too."""
 
 from __future__ import annotations
 
 import attrs
 
+from eagle3_adapters import canonical
+from eagle3_adapters.draft_classes import DraftClass
 from eagle3_adapters.report import Report
 from eagle3_adapters.values import DraftMath, DraftModel, FormatReading
 
-#: Flag -> where it lives in words, and what ignoring it would do.
+#: Flag -> the finding's code, and what ignoring it would do.
 _UNSERVED = {
-    "norm_before_residual": "the first layer's residual would be the un-normed state",
-    "norm_before_fc": "the states would reach fc without input_norm",
-    "fc_norm": "the states would reach fc without fc_norm",
-    "norm_output": "later draft steps would continue from another tensor than in training",
-    "double_norm": "the first layer's hidden state would be normed once instead of twice",
+    "norm_before_residual": ("norm-before-residual", "the first layer's residual would be the un-normed state"),
+    "norm_before_fc": ("norm-before-fc", "the states would reach fc without input_norm"),
+    "fc_norm": ("fc-norm", "the states would reach fc without fc_norm"),
+    "norm_output": ("norm-output", "later draft steps would continue from another tensor than in training"),
+    "bare_head": ("norm-output-meaning", "the head would read the normed state, every logit another one"),
+    "double_norm": ("double-norm", "the first layer's hidden state would be normed once instead of twice"),
+    "qk_norm": ("qk-norm", "queries and keys would stay un-normed, the tensors dropped in silence"),
+    "qkv_bias": ("projection-bias", "the biases of queries, keys and values would be dropped in silence"),
+    "output_bias": ("projection-bias", "the bias of the output projection would be dropped in silence"),
+    "fc_bias": ("projection-bias", "the bias of fc would be dropped in silence"),
+    "mlp_bias": ("mlp-bias", "the biases of the MLP would be dropped in silence"),
 }
 #: What the quantisers in use write beside or in place of a weight.
 _SCALES = (
@@ -32,42 +40,57 @@ _SCALES = (
 _NOT_YET = "this draft cannot be served with its training-time math yet"
 
 
-def math_served(reading: FormatReading, honoured: DraftMath, report: Report) -> None:
-    """Every flag of the draft's math is one that the draft class honours."""
-    wanted = attrs.asdict(reading.math)
-    for flag, why in _UNSERVED.items():
-        if wanted[flag] and not getattr(honoured, flag):
-            report.error(
-                flag.replace("_", "-"),
-                f"{reading.draft.config_file}: {flag}",
-                "math that SGLang's draft class computes",
-                f"{flag} true",
-                why=why,
-                remedy=_NOT_YET,
-            )
+def flags_of_tensors(draft: DraftModel, math: DraftMath) -> DraftMath:
+    """The math with the flags that tensors alone decide."""
+    return attrs.evolve(math, **{flag: bool(_tensors_of(draft, flag)) for flag in canonical.TENSOR_FLAGS})
 
 
-def extra_tensors(draft: DraftModel, report: Report) -> set[str]:
-    """Tensors that stand for math the stock class drops. Returns their names, so that they are not told twice."""
+def _tensors_of(draft: DraftModel, flag: str) -> list[str]:
+    """Tensors that stand for a flag, in any layer."""
+    names = canonical.TENSOR_FLAGS.get(flag, ())
+    return [name for name in draft.tensors if name.endswith(names)] if names else []
+
+
+def math_served(draft: DraftModel, math: DraftMath, stock: DraftClass, served: DraftClass, report: Report) -> set[str]:
+    """What SGLang's class (``stock``) does not compute is told: ours does, or the draft is refused.
+
+    Returns the tensors of what is refused, so that they are not told twice.
+    """
     told: set[str] = set()
-    for names, code, what in (
-        (("fc.bias",), "projection-bias", "a bias of fc"),
-        (("q_norm", "k_norm"), "qk-norm", "normed queries and keys"),
-        (("q_proj.bias", "k_proj.bias", "v_proj.bias", "o_proj.bias"), "projection-bias", "attention biases"),
-        (("mlp.gate_proj.bias", "mlp.up_proj.bias", "mlp.down_proj.bias"), "mlp-bias", "MLP biases"),
-    ):
-        found = [name for name in draft.tensors if any(part in name for part in names)]
-        if found:
-            told.update(found)
-            report.error(
-                code,
-                f"{draft.path}: {found[0]}",
-                "math that SGLang's draft class computes",
-                what,
-                why="the class has no parameter for them and would drop them in silence",
-                remedy=_NOT_YET,
-            )
+    for flag, (code, why) in _UNSERVED.items():
+        if not getattr(math, flag) or getattr(stock.math, flag):
+            continue
+        tensors = _tensors_of(draft, flag)
+        where = f"{draft.path}: {tensors[0]}" if tensors else f"{draft.config_file}: {flag}"
+        expected, found = f"math that SGLang's {stock.name} computes", f"{flag}"
+        if getattr(served.math, flag):
+            report.info(code, where, expected, f"{found}; served by {served.name}", why=f"else {why}")
+        else:
+            told.update(tensors)
+            report.error(code, where, expected, found, why=why, remedy=_NOT_YET)
     return told
+
+
+def subclass_told(
+    draft: DraftModel, served: DraftClass, report: Report, *, bypassed: bool, trained_embedding: bool
+) -> None:
+    """What beside the math makes a class of ours serve the draft."""
+    if bypassed:
+        report.info(
+            "fc-bypass",
+            f"{draft.path}: fc.weight",
+            f"more columns than the draft's hidden size of {draft.config['hidden_size']}",
+            f"as many: SGLang's class skips fc there; served by {served.name}",
+            why="measured: accept length 1.33 instead of 2.63",
+        )
+    if trained_embedding:
+        report.info(
+            "trained-embedding",
+            f"{draft.config_file}: embed_requires_grad",
+            "the target's embedding, which SGLang puts in place of a draft's",
+            f"an embedding of the draft's own; kept by {served.name}",
+            why="else the draft would read vectors that it never saw",
+        )
 
 
 def is_scale(name: str) -> bool:
@@ -166,16 +189,3 @@ def norm_output_meaning(reading: FormatReading, report: Report) -> None:
         why=why,
         remedy="a SpecForge draft: --eagle3-format specforge",
     )
-
-
-def embedding_kept(reading: FormatReading, owned: bool, report: Report) -> None:  # noqa: FBT001 - one fact, one caller
-    """An embedding of the draft's own that SGLang would overwrite."""
-    if reading.embedding_trained and not owned:
-        report.error(
-            "trained-embedding",
-            f"{reading.draft.config_file}: embed_requires_grad",
-            "the target's embedding, which SGLang puts in its place",
-            "an embedding of the draft's own",
-            why="the trained embedding would be overwritten",
-            remedy=_NOT_YET,
-        )

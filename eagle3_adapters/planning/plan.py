@@ -44,24 +44,29 @@ def plan_wiring(
     named = canonical_draft(reading, report)
     draft = named.draft
     reading = attrs.evolve(reading, draft=draft)
-    draft_class = draft_classes.class_of(draft)
-    if not config_checks.config_complete(draft, draft_class.fields, report):
+    stock = draft_classes.class_of(draft)
+    if not config_checks.config_complete(draft, stock.fields, report):
         return Planning(findings=report.findings, plan=None)
     draft = attrs.evolve(draft, config=config_checks.sizes(target, draft, report))
     config_checks.rope(target, draft.config, draft.config_file, report)
-    config_checks.context(target, draft, context_length, draft_class.positions, report)
+    config_checks.context(target, draft, context_length, stock.positions, report)
     config_checks.window(draft, report)
     draft = attrs.evolve(draft, config=config_checks.respelled_rope(draft, report))
     config, method = config_checks.quantization(draft, report)
     draft = attrs.evolve(draft, config=config)
-    told = math_checks.extra_tensors(draft, report) | math_checks.plain_weights(draft, method, report)
+    told = math_checks.plain_weights(draft, method, report)
     math_checks.biases_declared(draft, report)
-    math = math_checks.flags_match_tensors(reading, report)
-    math_checks.math_served(attrs.evolve(reading, math=math), draft_class.math, report)
+    math = math_checks.flags_of_tensors(draft, math_checks.flags_match_tensors(reading, report))
     math_checks.states_used(draft, report)
     math_checks.norm_output_meaning(reading, report)
-    math_checks.embedding_kept(reading, draft_classes.owns_embedding(draft.config), report)
+    if reading.embedding_trained:
+        draft = attrs.evolve(draft, config={**draft.config, draft_classes.TRAINED_EMBEDDING: True})
     states = states_of(target, draft, report)
+    bypassed = states is not None and states * target.hidden_size == draft.config["hidden_size"]
+    trained = bool(reading.embedding_trained) and not draft_classes.is_wider(draft.config)
+    draft_class = draft_classes.serving(stock, math, bypassed=bypassed, trained_embedding=trained)
+    told |= math_checks.math_served(draft, math, stock, draft_class, report)
+    math_checks.subclass_told(draft, draft_class, report, bypassed=bypassed, trained_embedding=trained)
     joined = draft.config.get("use_aux_hidden_state") is not False or "fc.weight" in draft.tensors
     # Trained without joined states: there are no ids to read. That this is not served was told.
     listed = listed_boundaries(reading, target, capture, boundaries, states, engine, report) if joined else None

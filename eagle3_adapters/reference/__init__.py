@@ -12,16 +12,22 @@ from eagle3_adapters.reference.acceptance import (
     simulate,
     tokens_needed,
 )
+from eagle3_adapters.reference.decoding import CachedDecoding
+from eagle3_adapters.reference.depths import DepthAcceptance, Share, depth_acceptance
 from eagle3_adapters.reference.draft import ReferenceDraft
 from eagle3_adapters.values import DraftMath
 
 __all__ = [
     "AcceptLength",
+    "CachedDecoding",
     "Continuation",
     "Counts",
+    "DepthAcceptance",
     "DraftMath",
     "ReferenceDraft",
+    "Share",
     "chain_proposals",
+    "depth_acceptance",
     "is_finished",
     "replay",
     "simulate",

@@ -51,11 +51,17 @@ class AcceptLength:
             msg = "accept length: no verify step in any request (was max_new_tokens 1?)"
             raise ValueError(msg)
         ratio = accepted / verifies
-        if len(counts) < 2:
-            return cls(accepted=accepted, verifies=verifies, standard_error=math.nan)
-        squares = sum((count.accepted - ratio * count.verifies) ** 2 for count in counts)
-        error = math.sqrt(squares * len(counts) / (len(counts) - 1)) / verifies
-        return cls(accepted=accepted, verifies=verifies, standard_error=error)
+        pairs = [(count.accepted, count.verifies) for count in counts]
+        return cls(accepted=accepted, verifies=verifies, standard_error=ratio_error(ratio, pairs))
+
+
+def ratio_error(ratio: float, samples: Sequence[tuple[int, int]]) -> float:
+    """Standard error of a ratio of sums over (numerator, denominator) of each request; NaN for a single request."""
+    count, total = len(samples), sum(below for _, below in samples)
+    if count < 2 or not total:
+        return math.nan
+    squares = sum((above - ratio * below) ** 2 for above, below in samples)
+    return math.sqrt(squares * count / (count - 1)) / total
 
 
 @attrs.frozen(kw_only=True)
@@ -113,10 +119,10 @@ def simulate(continuation: Continuation, proposals: Tensor, *, max_new_tokens: i
     if len(tokens) < needed:
         msg = f"simulate: {max_new_tokens} new tokens and {steps} steps need {needed} known tokens, found {len(tokens)}"
         raise ValueError(msg)
-    granted = _granted(torch.tensor(tokens), proposals.cpu())
+    hits_of = granted(torch.tensor(tokens), proposals.cpu())
     last, emitted, verifies, accepted = continuation.prompt_length, 1, 0, 0
     while not is_finished(emitted, max_new_tokens):
-        hits = granted[last - 1]
+        hits = hits_of[last - 1]
         verifies += 1
         accepted += hits
         emitted += hits + 1
@@ -159,7 +165,7 @@ def replay(
     ]
 
 
-def _granted(tokens: Tensor, proposals: Tensor) -> list[int]:
+def granted(tokens: Tensor, proposals: Tensor) -> list[int]:
     """Leading matches of each row's chain with what the target went on to say; past the end nothing matches."""
     steps = proposals.shape[1]
     rows = min(len(proposals), len(tokens) - 1)

@@ -2,28 +2,23 @@
 
 It is written to be read and to be compared with: no fused kernel, one code path for training and for evaluation, and
 parameter names equal to the canonical names of an EAGLE-3 checkpoint. The forward follows SGLang's
-``LlamaForCausalLMEagle3`` and, for latent attention, its ``Eagle3DeepseekV2ForCausalLM``; for ``norm_before_residual``
-speculators' ``Eagle3DraftModel``; for ``double_norm`` ModelOpt's ``EagleModule`` from 0.41 on.
+``LlamaForCausalLMEagle3`` and, for latent attention, its ``Eagle3DeepseekV2ForCausalLM``; for ``norm_before_residual``,
+``qk_norm`` and biases speculators' ``Eagle3DraftModel``; for ``bare_head`` SpecForge's ``LlamaForCausalLMEagle3``; for
+``double_norm`` ModelOpt's ``EagleModule`` from 0.41 on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from eagle3_adapters.reference.layers import (
-    GatedMLP,
-    LatentSizes,
-    RMSNorm,
-    Rotary,
-    UnrolledAttention,
-    UnrolledLatentAttention,
-    YarnRotary,
-)
+from eagle3_adapters.reference.caches import Cache, Unrolled
+from eagle3_adapters.reference.layers import GatedMLP, HeadAttention, LatentAttention, LatentSizes, RMSNorm
+from eagle3_adapters.reference.rotary import PairedRotary, Rotary
 from eagle3_adapters.values import DraftMath
 
 
@@ -53,20 +48,22 @@ class DraftLayer(nn.Module):
         reads = 2 * hidden_size if first else hidden_size
         self.self_attn: nn.Module
         if latent is None:
-            self.self_attn = UnrolledAttention(
+            self.self_attn = HeadAttention(
                 input_size=reads,
                 hidden_size=hidden_size,
                 num_heads=num_heads,
                 num_kv_heads=num_kv_heads,
                 head_dim=head_dim,
+                eps=rms_norm_eps,
+                math=math,
             )
         else:
-            self.self_attn = UnrolledLatentAttention(
+            self.self_attn = LatentAttention(
                 input_size=reads, hidden_size=hidden_size, num_heads=num_heads, eps=rms_norm_eps, sizes=latent
             )
-        self.mlp = GatedMLP(hidden_size, intermediate_size)
+        self.mlp = GatedMLP(hidden_size, intermediate_size, bias=math.mlp_bias)
 
-    def forward(self, embedded: Tensor, hidden: Tensor, rotary: Rotary, cache: list[tuple[Tensor, Tensor]]) -> Tensor:
+    def forward(self, embedded: Tensor, hidden: Tensor, rotary: Rotary, cache: Cache) -> Tensor:
         """One step for every row; ``embedded``, ``hidden`` and the result are [batch, rows, hidden_size]."""
         if self.first:
             normed = self.hidden_norm(self.input_layernorm(hidden) if self.math.double_norm else hidden)
@@ -84,10 +81,10 @@ class ReferenceDraft(nn.Module):
 
     ``states`` boundaries of a target of width ``target_hidden_size`` are concatenated (in the order in which ``fc`` was
     trained on them) and mapped to ``hidden_size``. ``draft_vocab_size`` rows of ``lm_head`` stand for as many of the
-    target's ``vocab_size`` ids. The embedding is the target's and is passed to each call.
+    target's ``vocab_size`` ids. The embedding, the target's or one that was trained, is passed to each call.
 
-    ``latent``: latent attention of these widths, its rotary embedding in pairs and scaled by ``rope_scaling`` (YaRN, or
-    None). Without it ordinary heads and plain rotary embedding.
+    ``latent``: latent attention of these widths, its rotary embedding in pairs. ``rope_scaling`` and
+    ``partial_rotary`` as in :class:`Rotary`.
     """
 
     def __init__(
@@ -108,6 +105,7 @@ class ReferenceDraft(nn.Module):
         num_layers: int = 1,
         latent: LatentSizes | None = None,
         rope_scaling: Mapping[str, Any] | None = None,
+        partial_rotary: float = 1.0,
     ) -> None:
         if num_heads % num_kv_heads:
             msg = f"num_heads {num_heads} is no multiple of num_kv_heads {num_kv_heads}"
@@ -119,15 +117,16 @@ class ReferenceDraft(nn.Module):
         self.math = math
         self.states = states
         self.vocab_size = vocab_size
+        self.rotary: Rotary
         if latent is None:
-            self.rotary = Rotary(head_dim, rope_theta)
+            self.rotary = Rotary(head_dim, rope_theta, rope_scaling, partial=partial_rotary)
         else:
-            self.rotary = YarnRotary(latent.qk_rope_head_dim, rope_theta, rope_scaling)
+            self.rotary = PairedRotary(latent.qk_rope_head_dim, rope_theta, rope_scaling)
         if math.norm_before_fc:
             self.input_norm = RMSNorm(states * target_hidden_size, rms_norm_eps)
         if math.fc_norm:
             self.fc_norm = nn.ModuleList([RMSNorm(target_hidden_size, rms_norm_eps) for _ in range(states)])
-        self.fc = nn.Linear(states * target_hidden_size, hidden_size, bias=False)
+        self.fc = nn.Linear(states * target_hidden_size, hidden_size, bias=math.fc_bias)
         self.layers = nn.ModuleList(
             DraftLayer(
                 first=layer == 0,
@@ -155,6 +154,18 @@ class ReferenceDraft(nn.Module):
         combined: Tensor = self.fc(features)
         return combined
 
+    def step(self, embedded: Tensor, hidden: Tensor, caches: Sequence[Cache]) -> tuple[Tensor, Tensor]:
+        """One step of every row: logits [batch, rows, draft_vocab_size] and the state that the next step starts from.
+
+        ``embedded`` and ``hidden`` are [batch, rows, hidden_size]; ``caches`` holds one for each layer.
+        """
+        output = hidden
+        for layer, cache in zip(self.layers, caches, strict=True):
+            output = layer(embedded, output, self.rotary, cache)
+        normed = self.norm(output)
+        logits: Tensor = self.lm_head(output if self.math.bare_head else normed)
+        return logits, normed if self.math.norm_output else output
+
     def forward(
         self,
         features: Tensor,
@@ -171,10 +182,10 @@ class ReferenceDraft(nn.Module):
         embeds token t + 1 + s and predicts token t + 2 + s. Without ``draft_to_target`` the tokens are teacher-forced:
         ``tokens`` [batch, rows + steps] (int64). With ``draft_to_target`` [draft_vocab_size] (int64, target id of each
         draft id) steps after the first embed the draft's own argmax, as in serving: ``tokens`` [batch, rows + 1].
-        ``embedding`` is the target's [vocab_size, hidden_size].
+        ``embedding`` is [vocab_size, hidden_size].
 
-        ``bypass_fc`` takes ``features`` [batch, rows, hidden_size] as h⁰. SGLang does so, silently, whenever the width
-        that it captured equals the draft's. Raises ValueError where ``tokens`` are too few.
+        ``bypass_fc`` takes ``features`` [batch, rows, hidden_size] as h⁰. SGLang's own classes do so, silently,
+        whenever the width that they captured equals the draft's. Raises ValueError where ``tokens`` are too few.
         """
         rows = features.shape[1]
         needed = rows + (steps if draft_to_target is None else 1)
@@ -182,17 +193,13 @@ class ReferenceDraft(nn.Module):
             msg = f"tokens: {rows} rows and {steps} steps need {needed} columns, found {tokens.shape[1]}"
             raise ValueError(msg)
         hidden = features if bypass_fc else self.combine(features)
-        caches: list[list[tuple[Tensor, Tensor]]] = [[] for _ in self.layers]
+        caches = [Unrolled() for _ in self.layers]
         logits: list[Tensor] = []
         for step in range(steps):
             if step == 0 or draft_to_target is None:
                 chosen = tokens[:, 1 + step : 1 + step + rows]
             else:
                 chosen = draft_to_target[logits[-1].argmax(-1)]
-            embedded, output = functional.embedding(chosen, embedding), hidden
-            for layer, cache in zip(self.layers, caches, strict=True):
-                output = layer(embedded, output, self.rotary, cache)
-            normed = self.norm(output)
-            logits.append(self.lm_head(normed))
-            hidden = normed if self.math.norm_output else output
+            said, hidden = self.step(functional.embedding(chosen, embedding), hidden, caches)
+            logits.append(said)
         return torch.stack(logits)

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from eagle3_adapters.draft_classes import EMBEDDING
+from eagle3_adapters.draft_classes import EMBEDDING, EMBEDDING_REMEDY
 from eagle3_adapters.embedding import differing_rows
 from eagle3_adapters.sglang import compat, overlay
 from eagle3_adapters.sglang.refuse import refused
@@ -115,8 +115,17 @@ class DraftLoader:
                 "the target's embedding, which SGLang puts in its place",
                 f"{different} of {rows} rows differ",
                 why="a trained embedding would be overwritten",
-                remedy="a frozen embedding: remove the tensor from the draft; a trained one cannot be served yet",
+                remedy=EMBEDDING_REMEDY,
             )
+
+    def before_load_model(self, runner: Any, *args: Any, **kwargs: Any) -> None:
+        """BEFORE ModelRunner.load_model: where SGLang's class would compute something else, ours is in its place."""
+        if runner.is_draft_worker and self._plan.draft_class != self._plan.draft_architecture:
+            # Late: torch and SGLang come with it.
+            from eagle3_adapters.sglang.drafts.adapted import adapted_class  # noqa: PLC0415
+            from eagle3_adapters.sglang.drafts.stock import put_in_place  # noqa: PLC0415
+
+            put_in_place(self._plan.draft_architecture, adapted_class(self._plan))
 
     def after_load_model(self, result: Any, runner: Any, *args: Any, **kwargs: Any) -> None:
         """AFTER ModelRunner.load_model: a draft's weights must have come through :meth:`around_load_weights`."""

@@ -95,7 +95,7 @@ def _wire(server_args: Any, wish: request.Wish) -> None:
     plan = plan_server(server_args, wish, version, report)
     if plan is None:
         raise WiringRefusedError(report.findings)
-    for field, value in server_options.correct(server_args, plan.draft_class, report).items():
+    for field, value in server_options.correct(server_args, plan.draft_architecture, report).items():
         setattr(server_args, field, value)
     write_findings(report.findings, sys.stderr)
     directory = overlay.store(plan, overlay.cache_directory())

@@ -42,7 +42,7 @@ def _register_child(plan_file: Path, version: str) -> None:
 
     def around_config(original: Callable[..., Any], config: Any) -> Any:
         # The first of our hooks that a child runs; were it the missing one, the private architecture stops SGLang.
-        check_child_hooks(plan.draft_class)
+        check_child_hooks(plan.draft_architecture)
         check_same_plan(config, plan)
         return around_config_draft_model(original, config)
 
@@ -51,7 +51,8 @@ def _register_child(plan_file: Path, version: str) -> None:
     compat.hook("draft-config", around_config, "AROUND", version)
     compat.hook("capture", capture.after_configure, "AFTER", version)
     compat.hook("model-load", capture.after_load_model, "AFTER", version)
+    compat.hook("model-load", loader.before_load_model, "BEFORE", version)
     compat.hook("model-load", loader.after_load_model, "AFTER", version)
     compat.hook("verify-counts", sentinel.after_verify, "AFTER", version)
     compat.hook("request-end", sentinel.after_release, "AFTER", version)
-    compat.hook_loader(plan.draft_class, loader.around_load_weights)
+    compat.hook_loader(plan.draft_architecture, loader.around_load_weights)

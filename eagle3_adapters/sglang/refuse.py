@@ -13,9 +13,9 @@ from eagle3_adapters.sglang import compat, overlay
 from eagle3_adapters.wiring import WiringPlan
 
 
-def check_child_hooks(draft_class: str) -> None:
+def check_child_hooks(draft_architecture: str) -> None:
     """Refuse to go on where SGLang did not apply one of our hooks: it logs that and continues."""
-    missing = compat.missing_hooks(compat.child_paths(draft_class, installed_version()))
+    missing = compat.missing_hooks(compat.child_paths(draft_architecture, installed_version()))
     if missing:
         raise refused(
             "hook-not-applied",

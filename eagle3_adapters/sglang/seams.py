@@ -9,6 +9,7 @@ from pathlib import Path
 
 from eagle3_adapters.errors import Finding, fault
 from eagle3_adapters.sglang import compat
+from eagle3_adapters.sglang.drafts import stock
 from eagle3_adapters.sglang.facts import FACTS, Fact
 from eagle3_adapters.sglang.sources import Sources
 
@@ -20,10 +21,17 @@ def in_sources(path: str, sources: Sources) -> bool:
 
 
 def wanted(version: str) -> tuple[compat.Seam, ...]:
-    """Every seam that a version must have, the weight loaders of the draft classes among them."""
+    """Every seam that a version must have: also the draft classes' weight loaders, and what parts of ours override."""
     names = dict.fromkeys(seam.name for seam in compat.SEAMS)
     loaders = tuple(compat.Seam(name=f"weights of {cls}", path=path) for cls, path in compat.DRAFT_LOADERS.items())
-    return (*(compat.seam(name, version) for name in names), *loaders)
+    parts = tuple(
+        compat.Seam(name=f"part of {cls}", path=path)
+        for cls, built in stock.PARTS.items()
+        for part in (built.draft, built.body, built.layer, built.attention)
+        if part is not None
+        for path in part.paths
+    )
+    return (*(compat.seam(name, version) for name in names), *loaders, *parts)
 
 
 def installed() -> Sources | None:

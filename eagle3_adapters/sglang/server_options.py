@@ -150,7 +150,7 @@ def _told(server_args: Any, report: Report) -> None:
         )
 
 
-def correct(server_args: Any, draft_class: str, report: Report) -> dict[str, Any]:
+def correct(server_args: Any, draft_architecture: str, report: Report) -> dict[str, Any]:
     """Fields to set for a planned draft, whose weights are plain: SGLang would give it the target's quantisation."""
     fields: dict[str, Any] = {}
     own = server_args.speculative_draft_model_quantization
@@ -164,7 +164,7 @@ def correct(server_args: Any, draft_class: str, report: Report) -> dict[str, Any
         )
     backend = server_args.attention_backend
     own_backend = getattr(server_args, "speculative_draft_attention_backend", None)
-    if backend in _LATENT_ONLY and draft_class != LATENT.name and own_backend is None:
+    if backend in _LATENT_ONLY and draft_architecture != LATENT.architecture and own_backend is None:
         report.warning(
             "attention-backend",
             "--speculative-draft-attention-backend",

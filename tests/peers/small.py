@@ -17,6 +17,7 @@ from torch import Tensor
 
 from eagle3_adapters.cli import main
 from eagle3_adapters.reference import ReferenceDraft
+from eagle3_adapters.reference.load import build_draft
 
 ROWS, STEPS = 7, 3
 #: A part of the largest logit. Both sides compute in float32; speculators sums in another order and counts positions
@@ -120,20 +121,15 @@ class Inputs:
 def reference_of(draft: Draft, source: Path, **changed: float) -> ReferenceDraft:
     """This project's draft with the weights of ``source``, written from ``draft``, whatever SGLang can serve of it."""
     fields = draft.config() | changed
-    reference = ReferenceDraft(
-        hidden_size=HIDDEN,
-        target_hidden_size=draft.width,
+    extra = {"qk_norm": draft.qk_norm, "mlp_bias": draft.mlp_bias}
+    extra |= dict.fromkeys(("qkv_bias", "output_bias"), draft.attention_bias)
+    reference = build_draft(
+        fields,
+        attrs.evolve(draft.math, **extra),
         states=draft.states,
-        intermediate_size=fields["intermediate_size"],
-        num_heads=fields["num_attention_heads"],
-        num_kv_heads=fields["num_key_value_heads"],
-        head_dim=fields["head_dim"],
-        rms_norm_eps=fields["rms_norm_eps"],
-        rope_theta=fields["rope_theta"],
+        state_width=draft.width,
         vocab_size=VOCAB,
         draft_vocab_size=fields["draft_vocab_size"],
-        math=draft.math,
-        num_layers=draft.depth,
     )
     beside = {"embed_tokens.weight", "d2t", "t2d"}
     reference.load_state_dict({name: tensor for name, tensor in tensors_of(source).items() if name not in beside})

@@ -39,6 +39,7 @@ EMBEDDING = "embed_tokens.weight"
 TARGET_EMBEDDING = "model.embed_tokens.weight"
 DRAFTS = {
     "plain": Draft(),
+    "bare head": Draft(math=DraftMath(bare_head=True)),
     "other states": Draft(boundaries=(0, 2, 5), unknown=1),
     "last state": Draft(boundaries=(1, 4, 8)),
     "default states": Draft(boundaries=None),
@@ -149,13 +150,49 @@ def test_its_forward_is_this_projects(draft: Draft, target: Path, tmp_path: Path
     assert distance(logits_of(model, inputs), wanted) < TOLERANCE
 
 
-def test_the_comparison_sees_its_norm_before_the_head(target: Path, tmp_path: Path) -> None:
-    source = write_small(Draft(), tmp_path / "source")
+@pytest.mark.parametrize("bare", [False, True])
+def test_the_comparison_sees_its_norm_before_the_head(bare: bool, target: Path, tmp_path: Path) -> None:  # noqa: FBT001 - a parameter
+    draft = Draft(math=DraftMath(bare_head=bare))
+    source = write_small(draft, tmp_path / "source")
     model = load_to_run(convert(source, tmp_path / "converted", "specforge", "--target", target), target)
-    model.norm_output = False
+    assert model.norm_output is not bare
+    model.norm_output = bare
     inputs, embedding = Inputs.random(3 * HIDDEN, VOCAB), model.embed_tokens.weight.detach()
-    wanted = reference_logits(reference_of(Draft(), source), inputs, embedding)
+    wanted = reference_logits(reference_of(draft, source), inputs, embedding)
     assert distance(logits_of(model, inputs), wanted) > 1000 * TOLERANCE
+
+
+ROPES: dict[str, dict[str, Any]] = {
+    "linear": {"rope_type": "linear", "factor": 3.0},
+    "llama3": {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8,
+    },
+    "yarn": {
+        "rope_type": "yarn",
+        "factor": 4.0,
+        "original_max_position_embeddings": 8,
+        "beta_fast": 32,
+        "beta_slow": 1,
+        "mscale": 1.0,
+        "mscale_all_dim": 0.5,
+    },
+}
+
+
+@pytest.mark.parametrize("rope", ROPES.values(), ids=ROPES)
+def test_its_scaled_positions_are_this_projects(rope: dict[str, Any], target: Path, tmp_path: Path) -> None:
+    draft = Draft(fields={"rope_scaling": {"rope_theta": 50.0, **rope}, "rope_theta": 50.0})
+    source = write_small(draft, tmp_path / "source")
+    model = load_to_run(convert(source, tmp_path / "converted", "specforge", "--target", target), target)
+    inputs, embedding = Inputs.random(3 * HIDDEN, VOCAB), model.embed_tokens.weight.detach()
+    found = logits_of(model, inputs)
+    assert distance(found, reference_logits(reference_of(draft, source), inputs, embedding)) < TOLERANCE
+    plain = attrs.evolve(draft, fields={"rope_theta": 50.0})
+    assert distance(found, reference_logits(reference_of(plain, source), inputs, embedding)) > 100 * TOLERANCE
 
 
 # What its exports write.
@@ -270,7 +307,7 @@ def test_what_it_exports_comes_back_from_sglangs_dialect(export: Any, target: Pa
 
 
 def test_norm_output_is_its_norm_before_the_head(target: Path, tmp_path: Path) -> None:
-    """True: what it always does. False: no norm, which SGLang's class cannot leave out."""
+    """True: what it always does. False: no norm, which a class of ours leaves out."""
     normed, bare = tmp_path / "normed", tmp_path / "bare"
     export_to_sglang(output_dir=str(normed), **Run(keys={"norm_output": True}).write(tmp_path / "run normed"))
     named_format = ("--eagle3-format", "specforge")
@@ -283,8 +320,9 @@ def test_norm_output_is_its_norm_before_the_head(target: Path, tmp_path: Path) -
     assert unnamed["plan"]["math"]["norm_output"] is True
     assert "norm-output-meaning" in {one["code"] for one in unnamed["findings"] if one["severity"] == "warning"}
     export_to_sglang(output_dir=str(bare), **Run(keys={"norm_output": False}).write(tmp_path / "run bare"))
-    found = command("check", "--target", target, "--draft", bare, *named_format, fails=True)
-    assert [code for code, _ in errors(found)] == ["norm-output-meaning"]
+    found = command("check", "--target", target, "--draft", bare, *named_format)
+    assert found["plan"]["math"]["bare_head"] is True
+    assert found["plan"]["draft_class"] == "AdaptedLlamaForCausalLMEagle3"
 
 
 def test_a_trained_embedding_is_seen_by_its_numbers(target: Path, tmp_path: Path) -> None:

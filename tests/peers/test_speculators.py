@@ -62,8 +62,6 @@ DRAFTS = {
     "trained embedding": Draft(embedding="trained"),
 }
 every_draft = pytest.mark.parametrize("draft", DRAFTS.values(), ids=DRAFTS)
-#: The reference draft knows neither norms of q and k nor biases.
-KNOWN = {name: draft for name, draft in DRAFTS.items() if not (draft.qk_norm or draft.attention_bias)}
 
 
 def load_strictly(directory: Path) -> Any:
@@ -136,7 +134,7 @@ def test_its_config_says_what_the_draft_is(draft: Draft, tmp_path: Path) -> None
     assert layer.rope_parameters == {"rope_theta": 10000.0, "rope_type": "default"}
 
 
-@pytest.mark.parametrize("draft", KNOWN.values(), ids=KNOWN)
+@every_draft
 def test_its_forward_is_this_projects(draft: Draft, target: Path, tmp_path: Path) -> None:
     source = write_small(draft, tmp_path / "source")
     converted = convert(source, tmp_path / "converted", "speculators", "--target", target)
@@ -149,6 +147,18 @@ def test_its_forward_is_this_projects(draft: Draft, target: Path, tmp_path: Path
     inputs = Inputs.random(draft.states * HIDDEN, VOCAB)
     wanted = reference_logits(reference_of(draft, source), inputs, embedding)
     assert distance(logits_of(model, inputs), wanted) < TOLERANCE
+
+
+@pytest.mark.parametrize("part", ["q_norm", "k_norm", "q_proj.bias", "v_proj.bias", "o_proj.bias", "up_proj.bias"])
+def test_the_comparison_sees_norms_of_heads_and_biases(part: str, target: Path, tmp_path: Path) -> None:
+    draft = Draft(qk_norm=part.endswith("_norm"), attention_bias=True, mlp_bias=not part.endswith("_norm"))
+    source = write_small(draft, tmp_path / "source")
+    model = load_to_run(convert(source, tmp_path / "converted", "speculators", "--target", target), target)
+    (spoilt,) = (tensor for name, tensor in model.named_parameters() if part in name)
+    spoilt.data.mul_(-3)
+    inputs, embedding = Inputs.random(3 * HIDDEN, VOCAB), model.embed_tokens.weight.detach()
+    wanted = reference_logits(reference_of(draft, source), inputs, embedding)
+    assert distance(logits_of(model, inputs), wanted) > 100 * TOLERANCE
 
 
 @pytest.mark.parametrize("flag", FLAGS)
@@ -300,13 +310,16 @@ def test_inspect_reads_what_the_library_saves(fresh: Fresh, target: Path, tmp_pa
 for_sglang = pytest.mark.parametrize("name", ["plain", "eagle 3.1", "one norm before fc", "no ids", "whole vocabulary"])
 
 
-@for_sglang
+@pytest.mark.parametrize("name", FRESH)
 def test_check_plans_what_the_library_saves(name: str, target: Path, tmp_path: Path) -> None:
     fresh = FRESH[name]
     fresh.save(tmp_path / "saved", target)
     plan = command("check", "--target", target, "--draft", tmp_path / "saved")["plan"]
     assert plan["boundaries"] == list(fresh.ids or (2, LAYERS // 2, LAYERS - 3))
-    assert {flag for flag, value in plan["math"].items() if value} == set(fresh.flags)
+    norms = {"qk_norm"} if fresh.kind is Qwen3Config else set()
+    assert {flag for flag, value in plan["math"].items() if value} == {*fresh.flags, *norms}
+    stock = set(fresh.flags) <= {"norm_before_fc", "fc_norm", "norm_output"} and not norms
+    assert plan["draft_class"].startswith("Adapted") is (not stock or fresh.embed_requires_grad)
 
 
 @for_sglang

@@ -15,12 +15,14 @@ from typing import Any
 import attrs
 from hypothesis import strategies as st
 
+from eagle3_adapters import canonical
 from eagle3_adapters.values import DraftMath
 from support.checkpoints import Array, write_safetensors
 
 HIDDEN, HEADS, HEAD_DIM, INNER, VOCAB, LAYERS = 8, 2, 4, 16, 24, 8
 _LATENT = {"q_lora_rank": 4, "kv_lora_rank": 4, "qk_nope_head_dim": 4, "qk_rope_head_dim": 2, "v_head_dim": 4}
-FLAGS = tuple(field.name for field in attrs.fields(DraftMath))
+#: Of the math, what a file's config says; the rest its tensors do.
+FLAGS = tuple(field.name for field in attrs.fields(DraftMath) if field.name not in canonical.TENSOR_FLAGS)
 
 
 PLAIN = DraftMath()
@@ -43,6 +45,8 @@ class Draft:
     embedding: str = "none"
     #: Width of a state.
     width: int = HIDDEN
+    #: Further fields of the canonical config.
+    fields: Mapping[str, Any] = attrs.field(factory=dict)
     #: Keys that no dialect knows.
     unknown: int = 0
     seed: int = 0
@@ -79,7 +83,7 @@ class Draft:
             fields["attention_bias"] = True
         if self.mlp_bias:
             fields["mlp_bias"] = True
-        return fields | {f"somebodys_key_{i}": {"kept": i} for i in range(self.unknown)}
+        return fields | dict(self.fields) | {f"somebodys_key_{i}": {"kept": i} for i in range(self.unknown)}
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         joined = self.states * self.width
@@ -219,7 +223,7 @@ class Holds:
 DEFAULT = {2, LAYERS // 2, LAYERS - 3}
 HOLDS: Mapping[str, Holds] = {
     "safeailab": Holds(named_states=False),
-    "specforge": Holds(flags=frozenset({"fc_norm"})),
+    "specforge": Holds(flags=frozenset({"fc_norm", "bare_head"})),
     "speculators": Holds(
         flags=frozenset({"norm_before_residual", "norm_before_fc", "fc_norm", "norm_output"}),
         deep=True,

@@ -34,7 +34,7 @@ _COMMON: dict[str, Any] = {
     "eos_token_id": VOCABULARY - 1,
     "torch_dtype": "float32",
 }
-_ROPE = {
+YARN = {
     # SGLang has no other rotary embedding for DeepSeek's class on a CPU.
     "rope_scaling": {
         "type": "yarn",
@@ -46,7 +46,7 @@ _ROPE = {
         "mscale_all_dim": 1.0,
     }
 }
-_LATENT = {"q_lora_rank": 48, "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 16, "v_head_dim": 16}
+LATENT = {"q_lora_rank": 48, "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 16, "v_head_dim": 16}
 
 
 def llama_config(**changes: Any) -> dict[str, Any]:
@@ -68,8 +68,8 @@ def deepseek_config(**changes: Any) -> dict[str, Any]:
         "model_type": "deepseek_v3",
         "num_key_value_heads": 4,
         **_COMMON,
-        **_ROPE,
-        **_LATENT,
+        **YARN,
+        **LATENT,
         "moe_intermediate_size": 32,
         "n_routed_experts": 8,
         "n_shared_experts": 1,
@@ -304,7 +304,7 @@ def write_draft(
         key: target[key] for key in ("vocab_size", "torch_dtype", "max_position_embeddings")
     }
     if latent:
-        layer |= {**_ROPE, **{key: target.get(key, size) for key, size in _LATENT.items()}}
+        layer |= {**YARN, **{key: target.get(key, size) for key, size in LATENT.items()}}
     layer |= changes
     config = {
         "architectures": ["Eagle3DraftModel"],

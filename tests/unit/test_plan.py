@@ -240,6 +240,16 @@ def deeper(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
 SECOND_LAYER = depth(2)
 FC_NORMS = then(*(tensor(f"fc_norm.{state}.weight", HIDDEN) for state in range(3)))
 INPUT_NORM = tensor("input_norm.weight", 3 * HIDDEN)
+QK_NORM = then(*(tensor(f"layers.0.self_attn.{part}_norm.weight", HEAD_DIM) for part in "qk"))
+QKV_BIAS = then(
+    tensor("layers.0.self_attn.q_proj.bias", HEADS * HEAD_DIM),
+    *(tensor(f"layers.0.self_attn.{part}_proj.bias", HEAD_DIM) for part in "kv"),
+)
+OUTPUT_BIAS = tensor("layers.0.self_attn.o_proj.bias", HIDDEN)
+MLP_BIAS = then(
+    *(tensor(f"layers.0.mlp.{part}_proj.bias", INNER) for part in ("gate", "up")),
+    tensor("layers.0.mlp.down_proj.bias", HIDDEN),
+)
 LATENT = then(
     without(*(f"layers.0.self_attn.{part}_proj.weight" for part in "qkv")),
     tensor("layers.0.self_attn.q_a_proj.weight", 4, 2 * HIDDEN),
@@ -518,7 +528,7 @@ ROWS = (
     row(
         "a first layer that ModelOpt trained with two norms",
         "double-norm",
-        E,
+        I,
         then(nested(**MARKS, next_layer_regular=True), top(eos_token_id=1)),
         then(nested(**MARKS), top(eos_token_id=1)),
         "format",
@@ -573,7 +583,7 @@ ROWS = (
     row(
         "norm before residual",
         "norm-before-residual",
-        E,
+        I,
         top(norm_before_residual=True),
         top(norm_before_residual=False),
         "residual",
@@ -598,14 +608,35 @@ ROWS = (
         bases=ONE,
     ),
     row(
-        "query norm",
-        "qk-norm",
-        E,
-        tensor("layers.0.self_attn.q_norm.weight", HEAD_DIM),
-        then(INPUT_NORM, top(norm_before_fc=True)),
+        "a head without its norm",
+        "norm-output-meaning",
+        I,
+        then(asked(format="specforge"), top(norm_output=False)),
+        then(asked(format="specforge"), top(norm_output=True)),
+        "norm_output",
+        "format",
+        bases=ONE,
     ),
-    row("bias of o_proj", "projection-bias", E, tensor("layers.0.self_attn.o_proj.bias", HIDDEN), nothing, "bias"),
-    row("bias of fc", "projection-bias", E, tensor("fc.bias", HIDDEN), nothing, "bias"),
+    row("norms of queries and keys", "qk-norm", I, QK_NORM, then(INPUT_NORM, top(norm_before_fc=True)), "qk norm"),
+    row(
+        "a norm of queries alone",
+        "weight-missing",
+        E,
+        then(QK_NORM, without("layers.0.self_attn.k_norm.weight")),
+        QK_NORM,
+        "qk norm",
+    ),
+    row("biases of q, k and v", "projection-bias", I, QKV_BIAS, OUTPUT_BIAS, "bias"),
+    row(
+        "biases of q, k and v in the first of two layers",
+        "weight-missing",
+        E,
+        then(SECOND_LAYER, QKV_BIAS),
+        SECOND_LAYER,
+        "bias",
+        "depth",
+    ),
+    row("bias of fc", "projection-bias", I, tensor("fc.bias", HIDDEN), OUTPUT_BIAS, "bias"),
     row(
         "a bias that is declared only",
         "bias-flag-without-tensor",
@@ -614,7 +645,31 @@ ROWS = (
         layer(attention_bias=False),
         "bias",
     ),
-    row("bias of the MLP", "mlp-bias", E, tensor("layers.0.mlp.up_proj.bias", INNER), nothing, "bias"),
+    row("biases of the MLP", "mlp-bias", I, MLP_BIAS, nothing, "bias"),
+    row(
+        "norms of latent queries",
+        "qk-norm",
+        E,
+        then(LATENT, QK_NORM),
+        LATENT,
+        hides=OTHER_CLASS,
+    ),
+    row(
+        "a bias of the output projection of latent attention",
+        "projection-bias",
+        E,
+        then(LATENT, OUTPUT_BIAS),
+        then(LATENT, tensor("fc.bias", HIDDEN)),
+        hides=OTHER_CLASS,
+    ),
+    row(
+        "biases of the MLP beside latent attention",
+        "mlp-bias",
+        I,
+        then(LATENT, MLP_BIAS),
+        LATENT,
+        hides=OTHER_CLASS,
+    ),
     row(
         "state norms without their flag",
         "norm-tensor-without-flag",
@@ -682,9 +737,9 @@ ROWS = (
         hides=OTHER_CLASS,
     ),
     row(
-        "a norm before fc that the class for latent attention lacks",
+        "a norm before fc that SGLang's class for latent attention lacks",
         "norm-before-fc",
-        E,
+        I,
         then(LATENT, INPUT_NORM, top(norm_before_fc=True)),
         then(LATENT, FC_NORMS, top(fc_norm=True)),
         hides=OTHER_CLASS,
@@ -700,11 +755,27 @@ ROWS = (
     row(
         "a trained embedding",
         "trained-embedding",
-        E,
-        top(embed_requires_grad=True),
+        I,
+        then(tensor("embed_tokens.weight", VOCAB, HIDDEN), top(embed_requires_grad=True)),
+        tensor("embed_tokens.weight", VOCAB, HIDDEN),
+        "embedding",
+    ),
+    row(
+        "a trained embedding that a wider target could not replace",
+        "trained-embedding",
+        I,
+        then(tensor("embed_tokens.weight", VOCAB, HIDDEN), top(embed_requires_grad=True)),
         then(other_width(4, 3), top(embed_requires_grad=True)),
         "embedding",
         bases=OTHER,
+    ),
+    row(
+        "a trained embedding that is not there",
+        "weight-missing",
+        E,
+        top(embed_requires_grad=True),
+        then(tensor("embed_tokens.weight", VOCAB, HIDDEN), top(embed_requires_grad=True)),
+        "embedding",
     ),
     # The states.
     row("columns of no whole state", "aux-count", E, states(1, 20), then(states(2), ids(2, 5)), "fc"),
@@ -721,7 +792,7 @@ ROWS = (
     row(
         "one state as wide as the draft",
         "fc-bypass",
-        E,
+        I,
         then(states(1), ids(5)),
         then(states(2), ids(2, 5)),
         "ids",
@@ -730,7 +801,7 @@ ROWS = (
     row(
         "one state, not as wide as the draft",
         "fc-bypass",
-        E,
+        I,
         then(states(1), ids(5)),
         then(other_width(16, 1), ids(5)),
         "ids",
@@ -739,7 +810,7 @@ ROWS = (
     row(
         "two states together as wide as the draft",
         "fc-bypass",
-        E,
+        I,
         then(other_width(4, 2), ids(2, 5)),
         then(other_width(4, 3), ids(1, 2, 5)),
         "ids",
@@ -1045,13 +1116,55 @@ def told(module: ModuleType) -> Iterator[tuple[str, Severity]]:
 
 def test_every_code_that_planning_emits_has_a_row() -> None:
     emitted = {code for module in (*PLANNING, vocab) for code in slugs(module)}
-    # Built from a flag's name where a draft class does not honour it.
-    for served in (draft_classes.LLAMA, draft_classes.LATENT):
-        honoured = attrs.asdict(served.math)
-        emitted |= {flag.replace("_", "-") for flag in planned_math._UNSERVED if not honoured[flag]}
+    # Told where SGLang's class does not honour a flag; both classes honour these.
+    classes = (draft_classes.LLAMA, draft_classes.LATENT)
+    emitted -= {
+        code
+        for flag, (code, _) in planned_math._UNSERVED.items()
+        if all(getattr(served.math, flag) for served in classes)
+    }
     assert emitted - {row.code for row in ROWS} == set()
     assert "vocab-map-mask" in emitted  # the collection itself works
     assert "norm-before-residual" in emitted
+
+
+SERVED = {
+    "norm_before_residual": top(norm_before_residual=True),
+    "qk_norm": QK_NORM,
+    "qkv_bias": QKV_BIAS,
+    "mlp_bias": MLP_BIAS,
+    "fc_bias": tensor("fc.bias", HIDDEN),
+    "fc bypass": then(states(1), ids(5)),
+    "trained embedding": then(tensor("embed_tokens.weight", VOCAB, HIDDEN), top(embed_requires_grad=True)),
+}
+
+
+@pytest.mark.parametrize("base", [SGLANG, SPECULATORS])
+@pytest.mark.parametrize("plant", SERVED.values(), ids=SERVED)
+def test_our_class_serves_what_sglang_s_cannot(plant: Step, base: str) -> None:
+    """SGLang's configuration still knows the draft by its own class's name."""
+    one = Pair.correct(base)
+    plant(one)
+    made = planned(one)
+    assert (made.draft_class, made.draft_architecture) == (
+        "AdaptedLlamaForCausalLMEagle3",
+        "LlamaForCausalLMEagle3",
+    )
+    assert made.keeps_embedding == ("embed_tokens.weight" in one.tensors)
+    assert all(route.target is not None for route in made.routes if route.canonical != "t2d")
+
+
+@pytest.mark.parametrize("base", [SGLANG, SPECULATORS])
+@pytest.mark.parametrize(
+    "plant",
+    [nothing, OUTPUT_BIAS, then(FC_NORMS, top(fc_norm=True)), then(INPUT_NORM, top(norm_before_fc=True)), SECOND_LAYER],
+)
+def test_sglang_s_own_class_serves_what_it_can(plant: Step, base: str) -> None:
+    one = Pair.correct(base)
+    plant(one)
+    made = planned(one)
+    assert made.draft_class == made.draft_architecture == "LlamaForCausalLMEagle3"
+    assert made.config["attention_bias"] is made.math.output_bias
 
 
 def test_every_severity_of_a_code_has_a_row() -> None:

@@ -282,15 +282,22 @@ def test_modelopt_flags_of_another_draft_are_refused_by_name(key: str, value: ob
     assert key in finding.where
 
 
-@pytest.mark.parametrize(("stated", "refused"), [(None, False), (True, False), (False, True)])
-def test_specforge_by_name_decides_what_norm_output_means(stated: bool | None, refused: bool) -> None:  # noqa: FBT001 - parameters
+@pytest.mark.parametrize(("stated", "bare"), [(None, False), (True, False), (False, True)])
+def test_specforge_by_name_decides_what_norm_output_means(stated: bool | None, bare: bool) -> None:  # noqa: FBT001 - parameters
     case = CASES["SpecForge, to_sglang"]
     config = case.config if stated is None else {**case.config, "norm_output": stated}
     draft = draft_of(attrs.evolve(case, config=config))
     reading = formats.read(draft, REGISTRY.format("specforge"))
-    assert reading.math == DraftMath()
+    assert reading.math == DraftMath(bare_head=bare)
     assert not reading.norm_output_doubtful
-    assert [finding.code for finding in reading.findings] == (["norm-output-meaning"] if refused else [])
+    assert reading.findings == ()
+
+
+@pytest.mark.parametrize(("stated", "trained"), [(None, None), (True, True), (False, None)])
+def test_a_flat_file_may_say_that_its_embedding_was_trained(stated: bool | None, trained: bool | None) -> None:  # noqa: FBT001 - parameters
+    case = CASES["SpecForge, to_sglang"]
+    config = case.config if stated is None else {**case.config, "embed_requires_grad": stated}
+    assert reading_of(attrs.evolve(case, config=config)).embedding_trained is trained
 
 
 def test_the_id_of_the_last_layer_is_normed_in_transformers_hidden_states() -> None:

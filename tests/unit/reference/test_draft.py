@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from eagle3_adapters import canonical
 from eagle3_adapters.reference import DraftMath, ReferenceDraft, chain_proposals
 
 HIDDEN, TARGET_HIDDEN, STATES, HEADS, KV_HEADS, HEAD_DIM, VOCAB, DRAFT_VOCAB = 12, 10, 3, 4, 2, 6, 29, 17
@@ -52,6 +53,11 @@ def rms(vector: Tensor, weight: Tensor) -> Tensor:
     return vector / math.sqrt(float((vector**2).mean()) + EPS) * weight
 
 
+def linear(layer: dict[str, Tensor], name: str, vector: Tensor) -> Tensor:
+    product: Tensor = layer[f"{name}.weight"] @ vector + layer.get(f"{name}.bias", 0.0)
+    return product
+
+
 def rotate(head: Tensor, position: int) -> Tensor:
     turned = head.clone()
     half = HEAD_DIM // 2
@@ -83,7 +89,7 @@ class CachedDecoder:
         if self.flags.fc_norm:
             parts = features.chunk(STATES)
             features = torch.cat([rms(part, self.weights[f"fc_norm.{i}.weight"]) for i, part in enumerate(parts)])
-        return torch.mv(self.weights["fc.weight"], features)
+        return linear(self.weights, "fc", features)
 
     def step(self, embedded: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the logits and the hidden state that the next step starts from."""
@@ -92,23 +98,28 @@ class CachedDecoder:
         normed = rms(inner, layer["hidden_norm.weight"])
         both = torch.cat([rms(embedded, layer["input_layernorm.weight"]), normed])
         position = len(self.keys[0])
-        query, key, value = (layer[f"self_attn.{name}_proj.weight"] @ both for name in "qkv")
+        query, key, value = (linear(layer, f"self_attn.{name}_proj", both) for name in "qkv")
         heads = []
         for head in range(HEADS):
             group = head * KV_HEADS // HEADS
             part, shared = slice(head * HEAD_DIM, None), slice(group * HEAD_DIM, None)
-            self.keys[head].append(rotate(key[shared][:HEAD_DIM], position))
+            one_key, one_query = key[shared][:HEAD_DIM], query[part][:HEAD_DIM]
+            if self.flags.qk_norm:
+                one_key = rms(one_key, layer["self_attn.k_norm.weight"])
+                one_query = rms(one_query, layer["self_attn.q_norm.weight"])
+            self.keys[head].append(rotate(one_key, position))
             self.values[head].append(value[shared][:HEAD_DIM])
-            turned = rotate(query[part][:HEAD_DIM], position)
+            turned = rotate(one_query, position)
             scores = torch.stack([turned @ old for old in self.keys[head]]) / math.sqrt(HEAD_DIM)
             heads.append(scores.softmax(0) @ torch.stack(self.values[head]))
-        middle = layer["self_attn.o_proj.weight"] @ torch.cat(heads)
+        middle = linear(layer, "self_attn.o_proj", torch.cat(heads))
         middle = middle + (normed if self.flags.norm_before_residual else hidden)
         fed = rms(middle, layer["post_attention_layernorm.weight"])
-        gate = layer["mlp.gate_proj.weight"] @ fed
-        output = middle + layer["mlp.down_proj.weight"] @ (gate * gate.sigmoid() * (layer["mlp.up_proj.weight"] @ fed))
+        gate, up = linear(layer, "mlp.gate_proj", fed), linear(layer, "mlp.up_proj", fed)
+        output = middle + linear(layer, "mlp.down_proj", gate * gate.sigmoid() * up)
         final = rms(output, self.weights["norm.weight"])
-        return self.weights["lm_head.weight"] @ final, final if self.flags.norm_output else output
+        read = output if self.flags.bare_head else final
+        return self.weights["lm_head.weight"] @ read, final if self.flags.norm_output else output
 
 
 @torch.no_grad()
@@ -161,6 +172,9 @@ def test_parameter_names_are_the_canonical_ones() -> None:
     assert set(make(DraftMath(fc_norm=True)).state_dict()) == core | {
         f"fc_norm.{index}.weight" for index in range(STATES)
     }
+    for flag, names in canonical.TENSOR_FLAGS.items():
+        extra = {name if name.startswith("fc.") else f"layers.0.{name}" for name in names}
+        assert set(make(DraftMath(**{flag: True})).state_dict()) == core | extra
 
 
 def test_a_bypassed_fc_takes_the_state_as_it_is(inputs: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:

@@ -8,7 +8,9 @@ import attrs
 import pytest
 import torch
 
-from eagle3_adapters.reference.layers import LatentSizes, UnrolledLatentAttention, YarnRotary
+from eagle3_adapters.reference.caches import Unrolled
+from eagle3_adapters.reference.layers import LatentAttention, LatentSizes
+from eagle3_adapters.reference.rotary import PairedRotary
 
 # See test_pair_script.py: transformers is imported while the test's own filter is in force.
 pytestmark = pytest.mark.filterwarnings("ignore:builtin type [Ss]wig:DeprecationWarning")
@@ -27,9 +29,9 @@ YARN = {
 SCALINGS = [pytest.param(None, id="plain"), pytest.param(YARN, id="yarn")]
 
 
-def attention() -> UnrolledLatentAttention:
+def attention() -> LatentAttention:
     torch.manual_seed(3)
-    made = UnrolledLatentAttention(input_size=WIDTH, hidden_size=WIDTH, num_heads=HEADS, eps=1e-6, sizes=SIZES)
+    made = LatentAttention(input_size=WIDTH, hidden_size=WIDTH, num_heads=HEADS, eps=1e-6, sizes=SIZES)
     for parameter in made.parameters():
         parameter.data.normal_(std=0.5)
     return made
@@ -59,7 +61,7 @@ def test_a_first_step_is_what_transformers_computes(scaling: dict[str, Any] | No
     angles = theirs.DeepseekV3RotaryEmbedding(config)(states, positions)
     mask = torch.full((ROWS, ROWS), float("-inf")).triu(1)[None, None]
     expected = other(states, angles, mask)[0]
-    found = mine(states, YarnRotary(SIZES.qk_rope_head_dim, THETA, scaling), [])
+    found = mine(states, PairedRotary(SIZES.qk_rope_head_dim, THETA, scaling), Unrolled())
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
@@ -67,13 +69,13 @@ def test_a_first_step_is_what_transformers_computes(scaling: dict[str, Any] | No
 @torch.no_grad()
 def test_later_steps_see_what_a_cache_holds(scaling: dict[str, Any] | None) -> None:
     """Row t at step s is token t + s of a sequence whose first t + 1 tokens are the rows of step 0."""
-    layer, rotary, steps = attention(), YarnRotary(SIZES.qk_rope_head_dim, THETA, scaling), 3
+    layer, rotary, steps = attention(), PairedRotary(SIZES.qk_rope_head_dim, THETA, scaling), 3
     inputs = torch.randn(steps, 1, 6, WIDTH)
-    cache: list[tuple[torch.Tensor, torch.Tensor]] = []
+    cache = Unrolled()
     outputs = [layer(inputs[step], rotary, cache) for step in range(steps)]
     for row in range(6):
         for step in range(1, steps):
             own = [inputs[later, :, row : row + 1] for later in range(1, step + 1)]
             sequence = torch.cat([inputs[0, :, : row + 1], *own], dim=1)
-            whole = layer(sequence, rotary, [])
+            whole = layer(sequence, rotary, Unrolled())
             torch.testing.assert_close(outputs[step][:, row], whole[:, -1], rtol=1e-4, atol=1e-4)

@@ -9,7 +9,7 @@ PEERS := build/peers-venv
 PEERS_STAMP := $(PEERS)/.installed-$(SPECULATORS)-$(SPECFORGE)
 PLUGINS := $(wildcard plugins/*/pyproject.toml)
 
-.PHONY: demo test test-fast test-engine test-peers lint format bench install
+.PHONY: demo test test-fast test-engine test-versions test-peers lint format bench install
 
 install: $(STAMP)
 
@@ -34,6 +34,10 @@ test-fast: $(STAMP)
 # All that boots the engine.
 test-engine: $(STAMP)
 	$(BIN)/python -m pytest -m engine
+
+# Every supported version of SGLang in turn, on the CPU; an hour on two cores. Writes tests/versions/record.json.
+test-versions: $(STAMP)
+	$(BIN)/python -m pytest -m versions tests/versions
 
 # What `convert` writes and `inspect` reads, against speculators' and SpecForge's own loaders: an environment of theirs.
 test-peers: $(PEERS_STAMP)

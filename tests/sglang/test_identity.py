@@ -7,28 +7,20 @@ request is aborted, the engine idles and goes on.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from support import identity_checks as checks
 from support.boundary_states import Chunk, Reference, chunks, distance, records, requests_of
 from support.identity_engine import CHUNK, RAGGED
 from support.identity_run import BOUNDARIES, LISTED, Run, run
 from support.random_targets import DEEPSEEK, KIMI, LLAMA
 from support.transformers_targets import CLASSES, WRAPPERS
 
-from eagle3_adapters.reference import AcceptLength
-
 pytestmark = pytest.mark.engine
 
-#: Float32 against float32: measured 2e-6, and 0.2 to the nearest other boundary.
-OWN, MARGIN = 1e-4, 1000
-#: Logits of float32 forwards that differ in their order of summation; a lead below is a tie.
-TIE = 1e-3
-#: Accept length that every fitted draft exceeds; random ones stay below 1.2.
-FITTED = 1.5
 Boot = Callable[[str], Run]
 
 
@@ -69,10 +61,7 @@ def seen(served: Run, reference: Reference) -> list[Chunk]:
 def test_each_captured_state_is_its_own_boundary_by_far(seen: list[Chunk], prompt: bool) -> None:  # noqa: FBT001 - a parameter
     of_kind = [chunk for chunk in seen if chunk.prompt is prompt]
     assert {chunk.planned for chunk in of_kind} == set(BOUNDARIES)
-    wrong = [(chunk.request, chunk.planned, chunk.nearest) for chunk in of_kind if chunk.nearest != chunk.planned]
-    assert not wrong
-    assert max(chunk.own for chunk in of_kind) < OWN
-    assert min(chunk.margin for chunk in of_kind) > MARGIN
+    checks.states_are_their_own_boundaries_by_far(of_kind)
 
 
 def test_every_token_of_every_request_was_looked_at_with_all_boundaries_and_with_others(served: Run) -> None:
@@ -92,18 +81,7 @@ def test_every_token_of_every_request_was_looked_at_with_all_boundaries_and_with
 
 
 def test_injected_states_are_those_that_the_class_captures_bit_for_bit(served: Run) -> None:
-    """Each batch runs twice in a row, with another set, every other time injected, and with all boundaries."""
-    written = list(records(served.records))
-    compared = 0
-    for other, own in itertools.pairwise(written):
-        if other["boundaries"] == BOUNDARIES or own["boundaries"] != BOUNDARIES:
-            continue
-        every = own["states"].chunk(len(BOUNDARIES), dim=-1)
-        some = other["states"].chunk(len(other["boundaries"]), dim=-1)
-        for boundary, chunk in zip(other["boundaries"], some, strict=True):
-            assert torch.equal(chunk, every[boundary]), (other["boundaries"], boundary)
-            compared += other["injected"]
-    assert compared > 100
+    checks.injected_states_are_those_of_the_class_bit_for_bit(served)
 
 
 def test_the_script_did_what_it_is_for(served: Run) -> None:
@@ -125,20 +103,11 @@ def test_column_blocks_of_fc_follow_their_boundaries(served: Run) -> None:
 
 
 def test_drafts_are_taken_exactly_where_plain_forwards_say(served: Run) -> None:
-    """The accept length of training, in verifies and accepted drafts of each request; states one off earn another."""
-    counts = served.counts()
-    assert counts == served.offline()
-    assert counts != served.offline(shift=1)
-    assert AcceptLength.from_counts(list(counts.values())).value > FITTED
+    checks.drafts_are_taken_exactly_where_plain_forwards_say(served)
 
 
-def test_tokens_are_the_targets_own(served: Run, reference: Reference) -> None:
-    for name, answer in served.answers.items():
-        sequence = [*answer["prompt"], *answer["output"]]
-        best = reference.next_tokens(sequence)
-        for position in range(len(answer["prompt"]), len(sequence)):
-            token, lead = best[position - 1]
-            assert token == sequence[position] or lead < TIE, (name, position)
+def test_tokens_are_the_targets_own(served: Run) -> None:
+    checks.tokens_are_the_targets_own(served)
 
 
 def test_kimi_agrees_with_deepseek(boot: Boot) -> None:
@@ -149,7 +118,7 @@ def test_kimi_agrees_with_deepseek(boot: Boot) -> None:
     theirs = {_batch(record): record["states"] for record in records(deepseek.records)}
     both = [(record["states"], theirs[_batch(record)]) for record in records(kimi.records) if _batch(record) in theirs]
     assert len(both) > 20
-    assert max(distance(mine, other) for mine, other in both) < OWN
+    assert max(distance(mine, other) for mine, other in both) < checks.OWN
 
 
 def _batch(record: dict[str, object]) -> str:

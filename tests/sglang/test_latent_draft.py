@@ -5,14 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from safetensors.torch import load_file
+from support import identity_checks as checks
 from support.identity_run import LISTED, Run, run
 from support.random_targets import DEEPSEEK, KIMI, LLAMA
 
-from eagle3_adapters.reference import AcceptLength
-
 pytestmark = pytest.mark.engine
-#: As in test_identity.py.
-TIE, FITTED = 1e-3, 1.5
 #: What TorchSpec's and NeMo's drafts read, ascending since NeMo writes no ids.
 TRIPLE = (2, 4, 5)
 #: Target, format, boundaries in the order in which the draft reads them. None: the draft's own, speculators'.
@@ -57,17 +54,9 @@ def test_column_blocks_of_fc_follow_their_boundaries(served: Run) -> None:
 
 
 def test_tokens_are_the_targets_own(served: Run) -> None:
-    for name, answer in served.answers.items():
-        sequence = [*answer["prompt"], *answer["output"]]
-        best = served.reference.next_tokens(sequence)
-        for position in range(len(answer["prompt"]), len(sequence)):
-            token, lead = best[position - 1]
-            assert token == sequence[position] or lead < TIE, (name, position)
+    checks.tokens_are_the_targets_own(served)
 
 
 def test_drafts_are_taken_exactly_where_a_plain_forward_of_the_draft_says(served: Run) -> None:
     """Its latent attention, its norms and the order of its states, without any code of SGLang."""
-    counts = served.counts()
-    assert counts == served.offline()
-    assert counts != served.offline(shift=1)
-    assert AcceptLength.from_counts(list(counts.values())).value > FITTED
+    checks.drafts_are_taken_exactly_where_plain_forwards_say(served)

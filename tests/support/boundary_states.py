@@ -68,6 +68,8 @@ class Chunk:
     request: str
     prompt: bool
     planned: int
+    #: Whether all states of the forward were injected, whatever the class captures by itself.
+    injected: bool = False
     #: Relative distance to each boundary: norm of the difference over the boundary's norm, over all of its tokens.
     distances: tuple[float, ...]
 
@@ -148,6 +150,7 @@ def chunks(reference: Reference, folder: Path, answers: dict[str, Any]) -> Itera
                 request=piece.request,
                 prompt=record["prompt"],
                 planned=planned,
+                injected=record["injected"],
                 distances=tuple(distance(found, state[piece.first :]) for state in expected),
             )
 

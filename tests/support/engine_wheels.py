@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import re
 import subprocess
@@ -15,6 +16,8 @@ from eagle3_adapters.sglang.compat import FIRST, LAST
 
 #: Beside the tests, so that a fresh clone starts without them.
 CACHE = Path(__file__).parents[2] / "build" / "sglang"
+#: transformers -> the tokenizers that SGLang pins beside it.
+TOKENIZERS = {"5.12.1": "0.22.2", "5.19.0": "0.23.2"}
 VERSIONS = tuple(f"0.5.{patch}" for patch in range(FIRST[2], LAST[2] + 1))
 
 
@@ -39,6 +42,30 @@ def unpacked(version: str) -> Path:
 def _download(version: str, folder: Path) -> Path:
     _pip("download", "--no-deps", "--only-binary", ":all:", "--dest", str(folder), f"sglang=={version}")
     return next(folder.glob("sglang-*.whl"))
+
+
+def ahead(version: str) -> tuple[Path, ...]:
+    """What stands before the installed packages where a version is to run: itself, and the transformers that it pins.
+
+    Its other pins give way to what is installed, torch first of all: they are kernels of GPUs, or part of the server.
+    """
+    folder = unpacked(version)
+    metadata = (folder / f"sglang-{version}.dist-info" / "METADATA").read_text(encoding="utf-8")
+    pinned = re.search(r"^Requires-Dist: transformers==(\S+)$", metadata, re.MULTILINE)
+    assert pinned is not None
+    if pinned[1] == importlib.metadata.version("transformers"):
+        return (folder,)
+    return (folder, _transformers(pinned[1]))
+
+
+def _transformers(version: str) -> Path:
+    folder = CACHE / f"transformers-{version}"
+    if not folder.is_dir():
+        with tempfile.TemporaryDirectory(dir=CACHE, prefix=f".{version}.") as temporary:
+            wanted = f"transformers=={version}", f"tokenizers=={TOKENIZERS[version]}"
+            _pip("install", "--no-deps", "--target", f"{temporary}/all", *wanted)
+            (Path(temporary) / "all").rename(folder)
+    return folder
 
 
 def published() -> tuple[str, ...]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +102,23 @@ def _fitted(directory: Path, target: Path, reference: Reference, listed: tuple[i
     return draft
 
 
+@attrs.frozen(kw_only=True)
+class Made:
+    """A target, what transformers computes of it, and its draft."""
+
+    target: Path
+    reference: Reference
+    draft: Path
+
+
+def make(directory: Path, architecture: str, *, latent: bool = False, listed: tuple[int, ...] = LISTED) -> Made:
+    """A pair of a class, below a directory."""
+    target, known = _targets(directory, architecture)
+    reference = Reference(known)
+    draft = _fitted(directory, target, reference, listed, latent=latent)
+    return Made(target=target, reference=reference, draft=draft)
+
+
 def run(
     directory: Path,
     architecture: str,
@@ -107,14 +126,18 @@ def run(
     latent: bool = False,
     listed: tuple[int, ...] = LISTED,
     format_: str | None = None,
+    made: Made | None = None,
+    sets: Sequence[tuple[list[int], bool]] | None = None,
+    ahead: Sequence[Path] = (),
 ) -> Run:
     """Make the pair, boot the engine, serve the script. RuntimeError where no answers came.
 
-    ``listed``: boundaries in the order in which the draft reads them; ``format_``: served in another than its own.
+    ``listed``: boundaries in the order in which the draft reads them; ``format_``: served in another than its own;
+    ``made``: by :func:`make`, where more than one boot has that pair; ``sets``: as of :func:`random_sets`; ``ahead``:
+    folders of packages that the engine takes in place of those installed.
     """
-    target, known = _targets(directory, architecture)
-    reference = Reference(known)
-    draft = _fitted(directory, target, reference, listed, latent=latent)
+    made = made or make(directory, architecture, latent=latent, listed=listed)
+    target, draft = made.target, made.draft
     records, output = directory / "records", directory / "answers.json"
     records.mkdir()
     asked = {"EAGLE3_ADAPTER": "auto"}
@@ -142,8 +165,8 @@ def run(
             environment(
                 RECORDER_OUTPUT=str(records),
                 # The plan of a smaller draft does not say what the class leaves to be injected of the others.
-                RECORDER_SETS=json.dumps(random_sets() if listed == LISTED else []),
-                PYTHONPATH=str(RECORDER),
+                RECORDER_SETS=json.dumps((sets or random_sets()) if listed == LISTED else []),
+                PYTHONPATH=os.pathsep.join(map(str, (RECORDER, *ahead))),
                 **asked,
             )
         ),
@@ -156,7 +179,7 @@ def run(
         raise RuntimeError(f"the engine's process ended with {done.returncode}\n{done.stderr[-6000:]}")
     return Run(
         target=target,
-        reference=reference,
+        reference=made.reference,
         draft=draft,
         listed=listed,
         records=records,

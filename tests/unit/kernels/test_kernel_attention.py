@@ -213,6 +213,19 @@ def test_extend_called_as_by_0_5_19_is_told_what_is_not_causal() -> None:
     assert torch.equal(out, batch.extend())
 
 
+@pytest.mark.parametrize("name", ["prefix", "window", "chain", "tree", "one group"])
+@pytest.mark.parametrize("within", [True, False], ids=["whole", "without the new tokens"])
+def test_extend_called_as_by_0_5_18_finds_out_what_its_lengths_leave_out(name: str, within: bool) -> None:  # noqa: FBT001 - a parameter
+    """Its pool holds the new keys; a verification's lengths are those before."""
+    batch, out = replace(EXTENDS[name]), torch.full_like(EXTENDS[name].q, torch.nan)
+    for i, start in enumerate(batch.starts):
+        batch.keys[batch.new_slots(i)] = batch.k[start : start + batch.news[i]]
+    lengths = torch.tensor(batch.totals if within else batch.prefixes)
+    arguments = batch.extend_arguments(out) | {"seq_lens": lengths}
+    torch.ops.sgl_kernel.extend_attention_cpu(*older(arguments, "is_causal"))
+    assert torch.equal(out, EXTENDS[name].extend())
+
+
 def test_a_chain_mask_equals_no_mask() -> None:
     with_mask = EXTENDS["chain"]
     torch.testing.assert_close(with_mask.extend(), replace(with_mask, tree=None).extend())

@@ -7,6 +7,7 @@ same thing, only slowly, and hold for SGLang 0.5.17 to 0.5.23:
 - `tree`: the shape of a draft tree, and its greedy verification;
 - `cache`: which slot of the key-value pool holds which token;
 - `attention`: decode and extend attention, registered as `torch.ops.sgl_kernel.*`;
+- `older`: both as SGLang 0.5.17 to 0.5.19 calls them;
 - `device`: waiting for a GPU that is not there.
 
 Every other name is a function that raises `NotImplementedError` when called: SGLang imports many that a rehearsal never
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from .attention import decode_attention_cpu, extend_attention_cpu, unscaled
+from .attention import decode_attention_cpu, extend_attention_cpu
 from .cache import (
     assign_draft_cache_locs_contiguous_cpu,
     assign_extend_cache_locs_cpu,
@@ -36,6 +37,7 @@ from .cache import (
     rotate_input_ids_cpu,
 )
 from .device import without_a_gpu
+from .older import unscaled_decode_attention_cpu, unscaled_extend_attention_cpu
 from .tree import build_tree_kernel_efficient_cpu, verify_tree_greedy_cpu
 
 if TYPE_CHECKING:
@@ -90,8 +92,8 @@ _OPERATORS.define(
     "Tensor seq_lens, float sm_scale, float logit_cap, bool is_cross_attn, int sliding_window_size, "
     "Tensor? encoder_lens, Tensor? sinks) -> ()"
 )
-_OPERATORS.impl("extend_attention_cpu.unscaled", unscaled(extend_attention_cpu, before=6), "CPU")
-_OPERATORS.impl("decode_attention_cpu.unscaled", unscaled(decode_attention_cpu, before=3), "CPU")
+_OPERATORS.impl("extend_attention_cpu.unscaled", unscaled_extend_attention_cpu, "CPU")
+_OPERATORS.impl("decode_attention_cpu.unscaled", unscaled_decode_attention_cpu, "CPU")
 
 
 def __getattr__(name: str) -> Callable[..., NoReturn]:

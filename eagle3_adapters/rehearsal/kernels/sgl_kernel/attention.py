@@ -7,13 +7,10 @@ model's type, so that a run in float32 is as exact as PyTorch's own attention.
 # ruff: noqa: FBT001, FBT003 - SGLang decides the arguments, and passes them by position
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _CELLS: Final = 1 << 21
 """Scores of one head that may be held at once; more requests than fit are worked off in several passes."""
@@ -41,7 +38,7 @@ def extend_attention_cpu(
     encoder_lens: Tensor | None,
     sinks: Tensor | None,
     tree_mask: Tensor | None,
-    is_causal: bool = True,  # noqa: FBT002 - as SGLang's
+    is_causal: bool,
 ) -> None:
     """Attention of several new tokens a request: prefill, chunked prefill, verification and the draft's catching up.
 
@@ -71,7 +68,7 @@ def extend_attention_cpu(
         encoder_lens: must be `None`.
         sinks: [H] or `None`; a score of each head that takes its share of the softmax and gives nothing.
         tree_mask: bool [batch · n · n] or `None`; which of its request's n new tokens each new token sees.
-        is_causal: whether a token sees only tokens before it; SGLang 0.5.17 and 0.5.18 leave it out.
+        is_causal: whether a token sees only tokens before it.
 
     Raises:
         NotImplementedError: for an argument that is set to what no EAGLE-3 pair needs on the CPU; it names the
@@ -164,20 +161,6 @@ def decode_attention_cpu(
         mask = _mask(total[part] - 1, one[part], 1, length, True, sliding_window_size, None)
         attended = _attend(query[part].unsqueeze(1), keys, values, mask, sm_scale, logit_cap, sinks)
         output[part] = attended.squeeze(1).to(output.dtype)
-
-
-def unscaled(kernel: Callable[..., None], before: int) -> Callable[..., None]:
-    """Make `kernel` as SGLang 0.5.17 to 0.5.19 calls it: without its two scales, which stand after `before` arguments.
-
-    Args:
-        kernel: `extend_attention_cpu` or `decode_attention_cpu`.
-        before: number of arguments before the scales.
-    """
-
-    def called(*arguments: object) -> None:
-        kernel(*arguments[:before], 1.0, 1.0, *arguments[before:])
-
-    return called
 
 
 def _refuse(kernel: str, k_scale: float, v_scale: float, is_cross_attn: bool, encoder_lens: Tensor | None) -> None:

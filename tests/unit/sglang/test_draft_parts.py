@@ -50,8 +50,9 @@ def test_sglang_s_own_part_is_back_whatever_happens(module: Any) -> None:
 class StockBody(nn.Module):
     """As SGLang's body: fc where widths differ, then something that doubles; what it saw is kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: Any, quant_config: Any = None, prefix: str = "") -> None:
         super().__init__()
+        self.norm_output = True
         self.input_norm: Any = None
         self.fc_norm: Any = None
         self.fc = nn.Linear(WIDTH, WIDTH, bias=False)
@@ -60,15 +61,11 @@ class StockBody(nn.Module):
         self, input_ids: Any, positions: Any, forward_batch: Any, input_embeds: Any, pp_proxy_tensors: Any
     ) -> tuple[Any, list[Any]]:
         seen = forward_batch.spec_info.hidden_states
-        return 2 * seen, [seen]
+        return 2 * seen, [2 * seen if self.norm_output else seen]
 
 
 class Body(parts.Body, StockBody):
     math = DraftMath()
-
-
-class BareBody(Body):
-    math = DraftMath(bare_head=True)
 
 
 def batch(states: torch.Tensor, *, own: bool) -> SimpleNamespace:
@@ -79,7 +76,7 @@ def batch(states: torch.Tensor, *, own: bool) -> SimpleNamespace:
 @pytest.mark.parametrize("own", [False, True])
 def test_fc_joins_the_target_s_states_and_never_the_draft_s_own(own: bool) -> None:  # noqa: FBT001 - a parameter
     """Both are as wide as the embedding here: the width cannot tell them apart."""
-    body, states = Body(), torch.randn(ROWS, WIDTH)
+    body, states = Body(None), torch.randn(ROWS, WIDTH)
     given = batch(states, own=own)
     read, (following,) = body.forward(None, None, given)
     expected = states if own else body.fc(states)
@@ -88,11 +85,15 @@ def test_fc_joins_the_target_s_states_and_never_the_draft_s_own(own: bool) -> No
     assert given.spec_info.hidden_states is states, "the batch is left as it was found"
 
 
-def test_a_bare_head_reads_what_the_next_step_starts_from() -> None:
-    body, states = BareBody(), torch.randn(ROWS, WIDTH)
+@pytest.mark.parametrize("bare", [False, True])
+@pytest.mark.parametrize("output", [False, True])
+def test_the_head_and_the_next_step_read_what_the_math_says(bare: bool, output: bool) -> None:  # noqa: FBT001 - parameters
+    facts = {"math": DraftMath(bare_head=bare, norm_output=output)}
+    body: Any = type("Body", (parts.Body, StockBody), facts)(None)
+    states = torch.randn(ROWS, WIDTH)
     read, (following,) = body.forward(None, None, batch(states, own=True))
-    assert read is following
-    assert torch.equal(read, states)
+    assert torch.equal(read, states if bare else 2 * states)
+    assert torch.equal(following, 2 * states if output else states)
 
 
 class StockDraft:

@@ -110,6 +110,7 @@ def test_guesses_are_taken_exactly_where_the_reference_says(served: Served, offl
     assert sum(count.accepted for count in counts) > 0
 
 
+@pytest.mark.thorough
 def test_sglang_s_own_class_computes_something_else(tmp_path: Path) -> None:
     served = boot(tmp_path, LLAMA, HEADS, stock=True)
     assert farthest(guesses(served), Offline(served).logits()) > OTHER

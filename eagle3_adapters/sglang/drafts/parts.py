@@ -154,6 +154,11 @@ class Body(Stock):
 
     math: ClassVar[DraftMath]
 
+    def __init__(self, config: Any, quant_config: Any = None, prefix: str = "") -> None:
+        super().__init__(config, quant_config=quant_config, prefix=prefix)
+        # SGLang's forward then hands out both states, and which of them goes where is decided here.
+        self.norm_output = False
+
     def combine(self, states: Any) -> Any:
         """Map joined states [rows, count * target hidden] to [rows, hidden]."""
         if self.input_norm is not None:
@@ -181,9 +186,9 @@ class Body(Stock):
         if not stock.is_draft_step(forward_batch):
             # As wide as the embedding now, so that SGLang's own forward takes it as it is.
             batch.hidden_states = self.combine(states)
-        normed, following = super().forward(input_ids, positions, forward_batch, input_embeds, pp_proxy_tensors)
+        normed, (plain,) = super().forward(input_ids, positions, forward_batch, input_embeds, pp_proxy_tensors)
         batch.hidden_states = states
-        return (following[0] if self.math.bare_head else normed), following
+        return (plain if self.math.bare_head else normed), [normed if self.math.norm_output else plain]
 
 
 class LlamaBody(Body):

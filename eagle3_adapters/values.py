@@ -251,8 +251,9 @@ class CaptureLayers:
     default: Ids
     #: Boundaries that the class delivers by itself once they are in its list.
     native: range = attrs.field(validator=instance_of(range))
-    #: First SGLang version whose class is as described here; earlier ones are refused.
-    since: tuple[int, int, int] = (0, 5, 17)
+    #: First SGLang version in which the class captures at all; before, it has neither list nor flags, and this package
+    #: captures everything.
+    captures_since: tuple[int, int, int] = (0, 5, 17)
     #: First SGLang version in which boundary 0 is among them: before 0.5.22 most classes add a residual that layer 0
     #: has not got yet, and fail in the first request.
     embedding_since: tuple[int, int, int] = (0, 5, 22)
@@ -262,8 +263,18 @@ class CaptureLayers:
 
     def is_native(self, boundary: int, version: tuple[int, int, int] | None) -> bool:
         """Whether the class delivers ``boundary`` by itself in a version of SGLang (None: not known, so the newest)."""
-        late = boundary == 0 and version is not None and version < self.embedding_since
-        return boundary in self.native and not late
+        since = max(self.captures_since, self.embedding_since) if boundary == 0 else self.captures_since
+        return boundary in self.native and (version is None or version >= since)
+
+    def is_injected(self, boundary: int, version: tuple[int, int, int] | None) -> bool:
+        """Whether this package captures ``boundary`` where the class of a version does not."""
+        return boundary in self.injected or (version is not None and version < self.captures_since)
+
+    def site_in(self, version: tuple[int, int, int] | None) -> CaptureSite:
+        """Where the class of a version of SGLang keeps it (None: not known, so the newest)."""
+        if version is None or version >= self.captures_since:
+            return self.site
+        return attrs.evolve(self.site, capture_list="", layer_flag="", capture_flags=())
 
 
 @attrs.frozen(kw_only=True)

@@ -11,7 +11,7 @@ ENTRIES = (
         severity="E",
         meaning="The version was never checked, or a function that is hooked is not where it was: a draft would be "
         "served as by SGLang alone. Or the draft reads states that this package has to capture itself, and that was "
-        "never run in this version; or the target's class has nothing to capture at yet. The start is refused.",
+        "never run in this version. The start is refused.",
         writers=("upgrades of SGLang ahead of this package",),
         cost="What a version can change: reported by SpecForge issue 310 (Qwen2.5-VL), 2.195 on SGLang 0.5.4 and "
         "about 1.0 on 0.5.5.post3.",

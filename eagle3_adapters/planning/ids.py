@@ -216,20 +216,6 @@ def injected_of(boundaries: Ids, capture: CaptureLayers, engine: str) -> Ids:
     return tuple(k for k in boundaries if not capture.is_native(k, version))
 
 
-def class_known(target: TargetModel, capture: CaptureLayers, engine: str, report: Report) -> None:
-    """The target's class is as its adapter describes it in this version of SGLang."""
-    version = version_numbers(engine)
-    if version is not None and version < capture.since:
-        report.error(
-            "engine-version",
-            f"architecture {target.architecture}",
-            f"SGLang {spelled(capture.since)} or later",
-            engine,
-            why="the class has no places there at which states are captured",
-            remedy=f"pip install 'sglang>={spelled(capture.since)}'",
-        )
-
-
 def _deliverable(
     boundaries: Ids, where: str, target: TargetModel, capture: CaptureLayers, engine: str, report: Report
 ) -> None:
@@ -240,7 +226,7 @@ def _deliverable(
     native = [k for k in range(n + 1) if capture.is_native(k, version)]
     delivers = f"{target.architecture} delivers in SGLang {engine}"
     absent = injected_of(tuple(sorted(set(boundaries))), capture, engine)
-    injected = [k for k in absent if k in capture.injected]
+    injected = [k for k in absent if capture.is_injected(k, version)]
     if injected and version is not None and version not in INJECTED:
         report.error(
             "engine-version",
@@ -257,7 +243,7 @@ def _deliverable(
             f"boundaries in {_span(native)}, which {delivers} by itself",
             f"{injected} = {describe_all(injected, n)}; captured by this package",
         )
-    unreachable = [k for k in absent if k not in capture.injected]
+    unreachable = [k for k in absent if k not in injected]
     if unreachable == [0] and 0 in capture.native:
         report.error(
             "boundary-unreachable",

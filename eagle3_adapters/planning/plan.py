@@ -6,10 +6,11 @@ import attrs
 
 from eagle3_adapters import draft_classes
 from eagle3_adapters.boundaries import Ids
+from eagle3_adapters.engine_version import version_numbers
 from eagle3_adapters.planning import config_checks
 from eagle3_adapters.planning import math as math_checks
 from eagle3_adapters.planning.engine_config import engine_config
-from eagle3_adapters.planning.ids import class_known, injected_of, listed_boundaries, states_of, tell_order
+from eagle3_adapters.planning.ids import injected_of, listed_boundaries, states_of, tell_order
 from eagle3_adapters.planning.routes import canonical_draft, routes_of, unfilled_parameters
 from eagle3_adapters.planning.tensors import tensors_complete
 from eagle3_adapters.planning.vocabulary import head_rows_of, read_map
@@ -40,7 +41,6 @@ def plan_wiring(
     report = Report()
     report.extend(reading.findings)
     capture: CaptureLayers = adapter.capture_layers(target)
-    class_known(target, capture, engine, report)
     named = canonical_draft(reading, report)
     draft = named.draft
     reading = attrs.evolve(reading, draft=draft)
@@ -114,7 +114,7 @@ def plan_wiring(
         target_vocab_size=target.vocab_size,
         draft_vocab_size=head_rows or target.vocab_size,
         math=math,
-        capture=capture.site,
+        capture=capture.site_in(version_numbers(engine)),
         embed=adapter.embed_capture(target),
         config=engine_config(draft, target, capture, ascending, num_layers, head_rows, math, draft_class),
     )

@@ -78,6 +78,8 @@ def cpu_environment(base: Mapping[str, str] = os.environ) -> dict[str, str]:
     needed = {
         "PYTHONPATH": os.pathsep.join(path),
         "SGLANG_USE_CPU_ENGINE": "1",
+        # Some models call Triton kernels of SGLang's on whatever device they run; Triton's interpreter runs those here.
+        "TRITON_INTERPRET": "1",
         # A GPU that the machine may have belongs to somebody else's work.
         "CUDA_VISIBLE_DEVICES": "",
         # Three processes share the cores, and OpenMP threads that spin while they wait starve the one that works.

@@ -86,7 +86,8 @@ def test_injected_states_are_those_that_the_class_captures_bit_for_bit(served: R
 
 def test_the_script_did_what_it_is_for(served: Run) -> None:
     answers, written = served.answers, list(records(served.records))
-    assert min(answers["again"]["cached"], answers["fork"]["cached"]) > 50, "prefix cache"
+    # Of a window's layers the cache keeps less than of the others.
+    assert min(answers["again"]["cached"], answers["fork"]["cached"]) > 30, "prefix cache"
     pieces = [record for record in written if record["prompt"] and "long" in record["requests"]]
     assert max(len(record["tokens"]) for record in pieces) <= CHUNK < len(answers["long"]["prompt"]), "chunked"
     assert any(len(set(record["lengths"])) > 1 for record in written), "ragged"

@@ -6,6 +6,7 @@ import functools
 import json
 from pathlib import Path
 
+import attrs
 import pytest
 from support.target_sources import Target, entry_modules
 
@@ -79,8 +80,10 @@ def lacking(model: Target, bodies: list[Target], capture: CaptureLayers, embeddi
 def test_a_class_has_every_place_that_its_adapter_names_from_the_first_version_on_that_it_names(
     model: Target, bodies: list[Target], capture: CaptureLayers, adapter: Adapter, target: TargetModel, version: str
 ) -> None:
-    lacks = lacking(model, bodies, capture, adapter.embed_capture(target).module)
-    assert bool(lacks) == ((version_numbers(version) or compat.FIRST) < capture.since), lacks
+    embedding, number = adapter.embed_capture(target).module, version_numbers(version) or compat.FIRST
+    assert not lacking(model, bodies, attrs.evolve(capture, site=capture.site_in(number)), embedding)
+    # Where it does not capture yet it has not got the list either: the version is the right one.
+    assert bool(lacking(model, bodies, capture, embedding)) == (number < capture.captures_since)
 
 
 def test_states_go_to_sglangs_own_processor(model: Target, capture: CaptureLayers) -> None:

@@ -30,7 +30,7 @@ class Reference:
         self._seen: States = []
         body = self._model.model
         # What enters each layer, and what enters the final norm: the stream itself, before any norm.
-        for place in (*body.layers, body.norm):
+        for place in (*body.layers, body.norm_f if hasattr(body, "norm_f") else body.norm):
             place.register_forward_pre_hook(self._look, with_kwargs=True)
 
     @property

@@ -23,6 +23,8 @@ RAGGED = {"short": 5, "middle": 21, "long": 83}
 NEW_TOKENS = 20
 #: Of the longest answer that ends by itself.
 MOST = 40
+#: After how many tokens a request is given up.
+DOOM = 10
 
 
 def tokens(length: int, seed: int) -> list[int]:
@@ -43,30 +45,38 @@ async def script(engine: Any) -> dict[str, dict[str, Any]]:
     done: dict[str, dict[str, Any]] = {}
     prompt_of = known_prompts()
 
+    def keep(name: str, prompt: list[int], answer: Any) -> None:
+        facts = answer["meta_info"]
+        done[name] = {
+            "prompt": prompt,
+            "output": answer["output_ids"],
+            "cached": facts["cached_tokens"],
+            "verifies": facts["spec_verify_ct"],
+            "accepted": facts["spec_num_correct_drafts"],
+        }
+
     async def ask(prompts: dict[str, list[int]], new_tokens: int = NEW_TOKENS) -> None:
         sampling = {"temperature": 0, "max_new_tokens": new_tokens, "ignore_eos": True}
         answers = await engine.async_generate(
             input_ids=list(prompts.values()), sampling_params=sampling, rid=list(prompts)
         )
         for (name, prompt), answer in zip(prompts.items(), answers, strict=True):
-            facts = answer["meta_info"]
-            done[name] = {
-                "prompt": prompt,
-                "output": answer["output_ids"],
-                "cached": facts["cached_tokens"],
-                "verifies": facts["spec_verify_ct"],
-                "accepted": facts["spec_num_correct_drafts"],
-            }
+            keep(name, prompt, answer)
+
+    async def give_up(name: str, prompt: list[int]) -> None:
+        sampling = {"temperature": 0, "max_new_tokens": 300, "ignore_eos": True}
+        answers = await engine.async_generate(input_ids=prompt, sampling_params=sampling, rid=name, stream=True)
+        async for answer in answers:
+            if len(answer["output_ids"]) > DOOM:
+                engine.tokenizer_manager.abort_request(rid=name)
+        keep(name, prompt, answer)
 
     await ask({name: prompt_of[name] for name in RAGGED})
     # The same beginning again, and a fork in the middle of it: served from the prefix cache.
     await ask({"again": [*prompt_of["long"], *done["long"]["output"][:7]], "fork": prompt_of["fork"]})
     # One request is given up while another runs beside it.
-    doomed = asyncio.create_task(ask({"doomed": prompt_of["doomed"]}, new_tokens=300))
-    beside = asyncio.create_task(ask({"beside": prompt_of["beside"]}, new_tokens=MOST))
-    await asyncio.sleep(1.0)
-    engine.tokenizer_manager.abort_request(rid="doomed")
-    await asyncio.gather(doomed, beside)
+    beside = ask({"beside": prompt_of["beside"]}, new_tokens=MOST)
+    await asyncio.gather(give_up("doomed", prompt_of["doomed"]), beside)
     await asyncio.sleep(1.5)
     await ask({"after": prompt_of["after"]})
     return done

@@ -156,6 +156,8 @@ def run(
         "speculative_eagle_topk": 1,
         "speculative_num_draft_tokens": STEPS + 1,
     }
+    special = CLASSES.get(architecture)
+    arguments |= special.engine if special else {}
     if architecture in (KIMI, *WRAPPERS):
         # Prompts are token ids: there is no image processor to load.
         arguments["enable_multimodal"] = False
@@ -166,7 +168,8 @@ def run(
                 RECORDER_OUTPUT=str(records),
                 # The plan of a smaller draft does not say what the class leaves to be injected of the others.
                 RECORDER_SETS=json.dumps((sets or random_sets()) if listed == LISTED else []),
-                PYTHONPATH=os.pathsep.join(map(str, (RECORDER, *ahead))),
+                PYTHONPATH=os.pathsep.join(map(str, (RECORDER, *(special.plugins if special else ()), *ahead))),
+                **(special.environment if special else {}),
                 **asked,
             )
         ),

@@ -39,7 +39,7 @@ class RulePlugin:
             site=CaptureSite(body="model"),
             id_rule=self.rule,
             default=default_boundaries(layers),
-            since=self.since,
+            captures_since=self.since,
             native=range(layers),
             injected=(0, layers) if self.inject else (),
         )
@@ -68,7 +68,7 @@ ATTRIBUTES = {
 #: Appended to a convention's name: the same class, with every boundary in reach.
 INJECTED = "+injected"
 ATTRIBUTES |= {f"{name}{INJECTED}": f"{attribute}_INJECTED" for name, attribute in ATTRIBUTES.items()}
-#: An adapter of a class that is described from 0.5.19 on.
+#: An adapter of a class that captures from 0.5.19 on.
 LATE = "late"
 _ALL = ATTRIBUTES | {LATE: "LATE_CLASS"}
 

@@ -44,15 +44,19 @@ class Made:
     #: What each of an expert's three matrices is scaled by. bf16 routes now and then to another expert than float32:
     #: where that is another output altogether, nothing can be compared.
     experts: float = 0.5
+    #: What SGLang must be told to serve the class on a CPU, in arguments and in variables.
+    engine: Mapping[str, Any] = attrs.field(factory=dict)
+    environment: Mapping[str, str] = attrs.field(factory=dict)
+    #: Folders of plugins of SGLang that it needs there.
+    plugins: tuple[Path, ...] = ()
 
 
 CLASSES = {
     "Qwen2ForCausalLM": Made(model_type="qwen2"),
     "Qwen3ForCausalLM": Made(model_type="qwen3"),
     "Qwen2MoeForCausalLM": Made(
-        # SGLang has no kernel for the gate of a shared expert on a CPU.
         model_type="qwen2_moe",
-        sizes={**_EXPERTS, "shared_expert_intermediate_size": 0, "decoder_sparse_step": 1},
+        sizes={**_EXPERTS, "shared_expert_intermediate_size": 48, "decoder_sparse_step": 1},
     ),
     "Qwen3MoeForCausalLM": Made(model_type="qwen3_moe", sizes={**_EXPERTS, "decoder_sparse_step": 1}),
     "MixtralForCausalLM": Made(model_type="mixtral", sizes={"num_local_experts": 4, "num_experts_per_tok": 2}),
@@ -64,6 +68,48 @@ CLASSES = {
         embedding=lambda hidden: 0.2 * hidden**-0.5,
     ),
     "MistralForCausalLM": Made(model_type="mistral", sizes={"sliding_window": None}),
+    "NemotronHForCausalLM": Made(
+        model_type="nemotron_h",
+        sizes={
+            # Mamba, attention and MLP layers. Experts run on a GPU alone: PyTorch has no product with an out_dtype, and
+            # SGLang's experts no squared ReLU, on a CPU.
+            "hybrid_override_pattern": "M-*-M*--",
+            "mamba_num_heads": 4,
+            "mamba_head_dim": 16,
+            "ssm_state_size": 16,
+            "n_groups": 2,
+            "chunk_size": 16,
+            # All heads begin with a step of a half. transformers lets none fall below the least, SGLang knows no least.
+            "time_step_floor": 0.5,
+            "time_step_min": 1e-6,
+        },
+        engine={
+            "mamba_radix_cache_strategy": "no_buffer",
+            "disable_overlap_schedule": True,
+            "max_mamba_cache_size": 64,
+        },
+        # Otherwise the states of the convolution are kept in bf16.
+        environment={"SGLANG_MAMBA_CONV_DTYPE": "float32"},
+        plugins=(Path(__file__).parent / "mamba_on_cpu",),
+    ),
+    "GptOssForCausalLM": Made(
+        model_type="gpt_oss",
+        sizes={
+            "num_local_experts": 4,
+            "num_experts_per_tok": 2,
+            "sliding_window": 24,
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "factor": 4.0,
+                "beta_fast": 32.0,
+                "beta_slow": 1.0,
+                "truncate": False,
+                "original_max_position_embeddings": 128,
+            },
+        },
+        # By itself SGLang takes OpenAI's Triton kernels, which want the experts transposed and a GPU.
+        engine={"moe_runner_backend": "triton"},
+    ),
 }
 
 
@@ -124,7 +170,9 @@ def write_transformers_target(
 
     made = CLASSES[architecture]
     config = transformers.AutoConfig.for_model(made.model_type, **{**_SIZES, **made.sizes, **sizes})
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -132,7 +180,10 @@ def write_transformers_target(
             if parameter.dim() == 1:
                 # Norms near one or, where the class adds one, near nought; biases.
                 drawn = parameter + 0.2 * drawn
-            elif "embed_tokens" in name:
+                if name.endswith("sinks"):
+                    # SGLang keeps them in bf16 whatever the model's type.
+                    drawn = drawn.bfloat16().float()
+            elif "embed" in name:
                 drawn *= made.embedding(config.hidden_size)
             else:
                 drawn *= (3.0 if "lm_head" in name else 1.5) * max(1, parameter.shape[-1]) ** -0.5
@@ -143,7 +194,16 @@ def write_transformers_target(
     file = directory / "config.json"
     written = json.loads(file.read_text(encoding="utf-8"))
     # transformers spells the dtype otherwise than most files.
-    file.write_text(json.dumps(written | {"torch_dtype": torch_dtype}), encoding="utf-8")
+    written |= {"torch_dtype": torch_dtype}
+    if (kinds := written.pop("layers_block_type", None)) is not None:
+        # As the published files spell it; SGLang knows transformers' own words for the kinds of layers not.
+        # It reads the number of groups from two fields, one of which transformers leaves out.
+        written |= {
+            "num_hidden_layers": len(kinds),
+            "hybrid_override_pattern": config.hybrid_override_pattern,
+            "mamba_n_groups": config.n_groups,
+        }
+    file.write_text(json.dumps(written), encoding="utf-8")
     return directory
 
 

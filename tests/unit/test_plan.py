@@ -864,14 +864,6 @@ ROWS = (
         "ids",
     ),
     row(
-        "a class that is described for later versions",
-        "engine-version",
-        E,
-        then(target(architectures=[architecture(LATE)]), ids(1, 4, 5), asked(engine="0.5.18")),
-        then(target(architectures=[architecture(LATE)]), ids(1, 4, 5), asked(engine="0.5.19")),
-        "ids",
-    ),
-    row(
         "ids that older SGLang read otherwise",
         "layer-ids-reading",
         W,
@@ -1388,18 +1380,16 @@ def test_what_is_injected_is_refused_in_versions_in_which_that_was_never_run(
         assert all(spelled(version) in finding.expected for version in EXECUTED)
 
 
-@pytest.mark.parametrize(
-    ("engine", "possible"), [("0.5.17", False), ("0.5.18.post1", False), ("0.5.19", True), ("none", True)]
-)
-def test_a_class_that_is_described_from_a_version_on_is_refused_before_it(engine: str, possible: bool) -> None:  # noqa: FBT001 - as above
+@pytest.mark.parametrize(("engine", "injected"), [("0.5.17", (1, 2, 5)), ("0.5.18.post1", (1, 2, 5)), ("0.5.19", ())])
+def test_a_class_that_captures_from_a_version_on_has_everything_injected_before(
+    engine: str, injected: tuple[int, ...]
+) -> None:
     p = Pair.correct(SPECULATORS)
     then(target(architectures=[architecture(LATE)]), asked(boundaries=(1, 2, 5)))(p)
-    planning = p.plan(engine)
-    assert (planning.plan is not None) is possible
-    for finding in planning.errors:
-        assert (finding.code, finding.found) == ("engine-version", engine)
-        assert architecture(LATE) in finding.where
-        assert "sglang>=0.5.19" in finding.remedy
+    plan = p.plan(engine).plan
+    assert plan is not None
+    assert plan.injected == injected
+    assert bool(plan.capture.capture_list) == bool(plan.capture.capture_flags) == (not injected)
 
 
 def test_ids_that_only_the_older_rule_can_name_are_refused_with_the_option_that_serves_them() -> None:

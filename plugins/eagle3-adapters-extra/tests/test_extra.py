@@ -27,7 +27,7 @@ SERVED = {
     "Glm4ForCausalLM": ("glm4", [0, N], [N]),
     "Mistral3ForConditionalGeneration": ("mistral3", [0, N], [N]),
     "GptOssForCausalLM": ("gpt_oss", [0], []),
-    "NemotronHForCausalLM": ("nemotron_h", [0], []),
+    "NemotronHForCausalLM": ("nemotron_h", list(range(N + 1)), []),
     "MixtralForCausalLM": ("mixtral", list(range(N + 1)), list(range(N + 1))),
     "Gemma3ForCausalLM": ("gemma3", list(range(N + 1)), list(range(N + 1))),
 }
@@ -58,7 +58,24 @@ def test_what_the_class_does_not_capture_is_injected(
     capture = adapter.capture_layers(target)
     absent = [k for k in range(N + 1) if not capture.is_native(k, version)]
     assert absent == SERVED[target.architecture][column]
-    assert set(absent) <= set(capture.injected)
+    assert all(capture.is_injected(k, version) for k in absent)
+
+
+@pytest.mark.parametrize(("version", "known"), [((0, 5, 18), False), ((0, 5, 19), True), (None, True)])
+def test_nemotron_hs_class_knows_no_states_before_it_captures(
+    version: tuple[int, int, int] | None,
+    known: bool,  # noqa: FBT001 - a parameter
+    tmp_path: Path,
+) -> None:
+    """Its list and its flag came with its capture: asked for earlier, they end the start."""
+    config = {"architectures": ["NemotronHForCausalLM"], "num_hidden_layers": N, "hidden_size": 8, "vocab_size": 8}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    target = read_target(tmp_path)
+    capture = choose_adapter(target, AUTO, Registry.installed(), Report()).capture_layers(target)
+    site = capture.site_in(version)
+    assert (bool(site.capture_list), bool(site.capture_flags)) == (known, known)
+    assert (site.body, site.final_norm) == ("model", "norm_f")
+    assert {capture.is_native(k, version) for k in range(1, N + 1)} == {known}
 
 
 def test_ids_are_outputs_of_layers_but_for_gpt_oss_with_the_last_one(adapter: Adapter, target: TargetModel) -> None:
@@ -69,10 +86,9 @@ def test_ids_are_outputs_of_layers_but_for_gpt_oss_with_the_last_one(adapter: Ad
     assert adapter.capture_layers(target).default == (2, 24, 45)
 
 
-def test_nemotron_h_alone_is_described_from_a_later_version_on(adapter: Adapter, target: TargetModel) -> None:
-    """Up to 0.5.18 its class captures nothing."""
+def test_nemotron_h_alone_captures_from_a_later_version_on(adapter: Adapter, target: TargetModel) -> None:
     late = target.architecture == "NemotronHForCausalLM"
-    assert adapter.capture_layers(target).since == ((0, 5, 19) if late else (0, 5, 17))
+    assert adapter.capture_layers(target).captures_since == ((0, 5, 19) if late else (0, 5, 17))
 
 
 def test_the_wheel_claims_exactly_what_it_serves() -> None:

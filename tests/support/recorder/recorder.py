@@ -22,6 +22,8 @@ from eagle3_adapters.sglang import capture, compat, draft, overlay
 from eagle3_adapters.wiring import WiringPlan
 
 FOLDER = Path(__file__).parent
+#: Of a batch: slots of Mamba states that a run empties or fills from the prefix cache, and then forgets.
+STAGED = ("mamba_clear_indices", "mamba_cow_src_indices", "mamba_cow_dst_indices")
 
 
 def watch() -> None:
@@ -71,12 +73,15 @@ class Recorder:
             output = original(runner, batch, *args, **kwargs)
             self._write(self.plan.boundaries, batch, output)
             return output
+        rewind = _rewinding(runner, batch)
         for boundaries, inject in ((tuple(other[0]), other[1]), (self.plan.boundaries, False)):
             injected = tuple(k for k in boundaries if inject or k in self._injected)
             plan = attrs.evolve(self.plan, boundaries=boundaries, injected=injected)
             self.capture.assign(runner.model, plan)
             output = original(runner, batch, *args, **kwargs)
             self._write(boundaries, batch, output, inject=inject)
+            if boundaries is not self.plan.boundaries:
+                rewind()
         return output
 
     def _write(self, boundaries: tuple[int, ...], batch: Any, output: Any, *, inject: bool = False) -> None:
@@ -106,3 +111,21 @@ class Recorder:
         folder = self.output / f"rank{rank}" if rank else self.output
         folder.mkdir(exist_ok=True)
         return folder
+
+
+def _rewinding(runner: Any, batch: Any) -> Callable[[], None]:
+    """How to put back what a run moves on: the states of Mamba layers, and what it copied into them beforehand."""
+    pool = getattr(runner.req_to_token_pool, "mamba_pool", None)
+    if pool is None:
+        return lambda: None
+    live = [*pool.mamba_cache.conv, pool.mamba_cache.temporal]
+    kept = [state.clone() for state in live]
+    staged = {name: getattr(batch, name) for name in STAGED}
+
+    def rewind() -> None:
+        for state, before in zip(live, kept, strict=True):
+            state.copy_(before)
+        for name, indices in staged.items():
+            setattr(batch, name, indices)
+
+    return rewind

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,9 @@ import torch
 from sgl_kernel import device
 
 from eagle3_adapters.rehearsal.engine import KERNELS
+
+#: By its name, since the package answers for every name that it has not got yet.
+MAMBA = importlib.import_module("sgl_kernel.mamba")
 
 
 def test_the_reference_kernels_are_the_package_under_test() -> None:
@@ -27,6 +31,18 @@ def test_a_missing_submodule_is_missing() -> None:
     """SGLang falls back to a class of its own when `sgl_kernel.scalar_type` is missing, and trips over any stand-in."""
     with pytest.raises(ModuleNotFoundError, match=r"sgl_kernel\.scalar_type"):
         import sgl_kernel.scalar_type  # noqa: F401, PLC0415
+
+
+@pytest.mark.parametrize("name", ["causal_conv1d_fn_cpu", "causal_conv1d_update_cpu", "chunk_gated_delta_rule_cpu"])
+def test_what_sglang_imports_for_every_hybrid_target_says_its_name_when_called(name: str) -> None:
+    with pytest.raises(NotImplementedError, match=f"^{name}$"):
+        getattr(MAMBA, name)(torch.zeros(1))
+
+
+@pytest.mark.parametrize("name", ["fused_gdn_gating_cpu", "fused_sigmoid_gating_delta_rule_update_cpu"])
+def test_operators_for_gated_delta_nets_say_their_name_when_called(name: str) -> None:
+    with pytest.raises(NotImplementedError, match=f"^{name}$"):
+        getattr(torch.ops.sgl_kernel, name)(torch.zeros(1), scale=1.0)
 
 
 def test_nothing_looks_like_a_build_with_amx_kernels() -> None:

@@ -8,7 +8,9 @@ same thing, only slowly, and hold for SGLang 0.5.17 to 0.5.23:
 - `cache`: which slot of the key-value pool holds which token;
 - `attention`: decode and extend attention, registered as `torch.ops.sgl_kernel.*`;
 - `older`: both as SGLang 0.5.17 to 0.5.19 calls them;
-- `device`: waiting for a GPU that is not there.
+- `device`: waiting for a GPU that is not there;
+- `interpreter`: what SGLang's own Triton kernels, which Triton's interpreter runs, ask of a GPU around them;
+- `mamba`: names that SGLang imports for every hybrid target.
 
 Every other name is a function that raises `NotImplementedError` when called: SGLang imports many that a rehearsal never
 calls. A submodule that the compiled package has and this one lacks raises `ModuleNotFoundError`, for which SGLang has
@@ -21,10 +23,12 @@ for kernels that are not here.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+from .absent import absent
 from .attention import decode_attention_cpu, extend_attention_cpu
 from .cache import (
     assign_draft_cache_locs_contiguous_cpu,
@@ -37,6 +41,7 @@ from .cache import (
     rotate_input_ids_cpu,
 )
 from .device import without_a_gpu
+from .interpreter import interpreted
 from .older import unscaled_decode_attention_cpu, unscaled_extend_attention_cpu
 from .tree import build_tree_kernel_efficient_cpu, verify_tree_greedy_cpu
 
@@ -57,6 +62,10 @@ __all__ = [
 ]
 
 without_a_gpu(torch.cuda)
+if os.environ.get("TRITON_INTERPRET") == "1":
+    import triton
+
+    interpreted(torch.cpu, triton.runtime.driver)
 
 # SGLang looks both attention kernels up in torch.ops. FRAGMENT, because a namespace can be defined only once in a
 # process. The library object must live as long as its operators do. `Any`, because PyTorch leaves this class
@@ -102,7 +111,4 @@ def __getattr__(name: str) -> Callable[..., NoReturn]:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
 
-    def missing(*_args: object, **_kwargs: object) -> NoReturn:
-        raise NotImplementedError(name)
-
-    return missing
+    return absent(name)

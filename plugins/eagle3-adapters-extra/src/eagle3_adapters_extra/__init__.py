@@ -30,7 +30,7 @@ class Row:
     #: Whether the class captures at all, and rightly; whether boundary N too.
     captures: bool = True
     last: bool = False
-    #: First SGLang version whose class has these places.
+    #: First SGLang version whose class captures.
     since: tuple[int, int, int] = (0, 5, 17)
 
     @hookimpl
@@ -42,8 +42,8 @@ class Row:
             site=self.site,
             id_rule=self.rule,
             default=default_boundaries(n),
-            since=self.since,
             native=native,
+            captures_since=self.since,
             injected=[k for k in range(n + 1) if k == 0 or k not in native],
         )
 
@@ -73,8 +73,8 @@ MISTRAL3 = Row(
 )
 #: gpt_oss.py: captures N too where it is in the list.
 GPT_OSS = Row(site=CaptureSite(body="model"), rule=GPT_OSS_RULE, last=True)
-#: nemotron_h.py: Mamba, attention and MLP layers alternate, each of them one layer; captures N, and has no setter. Up
-#: to 0.5.18 it captures nothing.
+#: nemotron_h.py: Mamba, attention, MLP and expert layers alternate, each of them one layer. Captures N too, but nothing
+#: at all before 0.5.19, and has no setter.
 NEMOTRON_H = Row(site=CaptureSite(body="model", final_norm="norm_f"), last=True, since=(0, 5, 19))
 #: mixtral.py: captures nothing, and hands neither embedding nor head out.
 MIXTRAL = Row(site=CaptureSite(body="model", capture_list="", capture_flags=()), captures=False)

@@ -29,6 +29,7 @@ _SIZES = {
     "max_position_embeddings": 4096,
     "torch_dtype": "bfloat16",
 }
+_HEADS = {**_SIZES, "num_key_value_heads": 4, "head_dim": 64}
 #: Widths that the kernels for latent attention and experts are built for.
 _LATENT = {
     "num_attention_heads": 16,
@@ -47,12 +48,20 @@ _LATENT = {
     "routed_scaling_factor": 0.1,
 }
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    "llama": (LLAMA, {**_SIZES, "num_key_value_heads": 4, "head_dim": 64}),
+    "llama": (LLAMA, _HEADS),
     "deepseek": (DEEPSEEK, {**_SIZES, **_LATENT}),
     "kimi": (KIMI, {**_SIZES, **_LATENT}),
     # Injected whole: these classes capture nothing, and the wrong tensor.
-    "mixtral": ("MixtralForCausalLM", {**_SIZES, "num_key_value_heads": 4, "head_dim": 64}),
-    "gemma3": ("Gemma3ForCausalLM", {**_SIZES, "num_key_value_heads": 4, "head_dim": 64, "query_pre_attn_scalar": 64}),
+    "mixtral": ("MixtralForCausalLM", _HEADS),
+    "gemma3": ("Gemma3ForCausalLM", {**_HEADS, "query_pre_attn_scalar": 64}),
+    "gpt-oss": ("GptOssForCausalLM", _HEADS),
+    "nemotron-h": (
+        "NemotronHForCausalLM",
+        {**_HEADS, "mamba_num_heads": 16, "mamba_head_dim": 64, "ssm_state_size": 128, "chunk_size": 256},
+    ),
+    "qwen2-moe": ("Qwen2MoeForCausalLM", {**_HEADS, "moe_intermediate_size": 256}),
+    "qwen3-moe": ("Qwen3MoeForCausalLM", {**_HEADS, "moe_intermediate_size": 256}),
+    "glm4": ("Glm4ForCausalLM", _HEADS),
 }
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from gpu.cases import NEW_TOKENS, STEPS, prompts
+from gpu.cases import CASES, NEW_TOKENS, STEPS, prompts
+from support.transformers_targets import CLASSES
 
 TESTS = Path(__file__).resolve().parents[1]
 PROGRAM = TESTS / "gpu" / "identity.py"
@@ -37,7 +38,10 @@ class Way:
 
     def arguments(self) -> dict[str, Any]:
         """The engine's, beside those of every run."""
-        found: dict[str, Any] = {"tp_size": self.ranks}
+        architecture = CASES[self.case][0]
+        # Some classes want them here as on a CPU.
+        special = CLASSES[architecture].engine if architecture in CLASSES else {}
+        found: dict[str, Any] = {"tp_size": self.ranks, **special}
         if self.case == "kimi":
             found["enable_multimodal"] = False
         if self.spread:

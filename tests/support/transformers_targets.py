@@ -97,7 +97,7 @@ CLASSES = {
         sizes={
             "num_local_experts": 4,
             "num_experts_per_tok": 2,
-            # transformers computes with it unasked, SGLang up to 0.5.22 wants it said.
+            # As the published files say; not every transformers does.
             "swiglu_limit": 7.0,
             "sliding_window": 24,
             "rope_parameters": {

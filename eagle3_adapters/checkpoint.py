@@ -243,6 +243,14 @@ def _text_part(config: Config) -> Config:
     return config
 
 
+def _num_layers(text: Config, file: Path) -> int:
+    """How many layers; newer files of hybrid targets (Nemotron 3 Ultra) tell the kind of each and no number."""
+    kinds = text.get("layers_block_type")
+    if "num_hidden_layers" not in text and isinstance(kinds, list) and kinds:
+        return len(kinds)
+    return integer(text, "num_hidden_layers", file)
+
+
 def read_target(directory: Path) -> TargetModel:
     """The target of a directory, from its config.json alone. Raises CheckpointError."""
     config = read_config(directory)
@@ -257,7 +265,7 @@ def read_target(directory: Path) -> TargetModel:
         architecture=architectures[0],
         config=config,
         text=text,
-        num_layers=integer(text, "num_hidden_layers", file),
+        num_layers=_num_layers(text, file),
         hidden_size=integer(text, "hidden_size", file),
         vocab_size=integer(text if "vocab_size" in text else config, "vocab_size", file),
     )

@@ -106,6 +106,15 @@ def test_a_wrapper_may_keep_the_vocabulary_size_outside(tmp_path: Path) -> None:
     assert read_target(write_target(tmp_path, config)).vocab_size == 99
 
 
+def test_a_hybrid_target_may_tell_the_kinds_of_its_layers_instead_of_their_number(tmp_path: Path) -> None:
+    config = target_config(layers_block_type=["mamba", "moe", "attention", "moe", "mlp"])
+    assert read_target(write_target(tmp_path / "both", config)).num_layers == target_config()["num_hidden_layers"]
+    del config["num_hidden_layers"]
+    assert read_target(write_target(tmp_path / "kinds", config)).num_layers == 5
+    finding = refusal(lambda: read_target(write_target(tmp_path / "none", config | {"layers_block_type": []})))
+    assert "num_hidden_layers" in finding.where
+
+
 @pytest.mark.parametrize("key", ["num_hidden_layers", "hidden_size", "vocab_size"])
 def test_a_missing_size_is_refused_by_name_and_never_invented(tmp_path: Path, key: str) -> None:
     config = {name: value for name, value in target_config().items() if name != key}

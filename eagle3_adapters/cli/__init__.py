@@ -11,6 +11,7 @@ from eagle3_adapters import __version__
 from eagle3_adapters.cli.adapters import adapters
 from eagle3_adapters.cli.check import check
 from eagle3_adapters.cli.convert import convert
+from eagle3_adapters.cli.diagnose import diagnose
 from eagle3_adapters.cli.doctor import doctor
 from eagle3_adapters.cli.explain import explain
 from eagle3_adapters.cli.inspect import inspect
@@ -22,5 +23,5 @@ def main() -> None:
     """Wire an EAGLE-3 draft to SGLang with its training-time math, or say why it cannot be."""
 
 
-for command in (adapters, check, convert, doctor, explain, inspect):
+for command in (adapters, check, convert, diagnose, doctor, explain, inspect):
     main.add_command(command)

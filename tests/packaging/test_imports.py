@@ -48,7 +48,9 @@ def test_reading_checkpoints_and_planning_load_nothing_heavy(tmp_path: Path) -> 
     assert python(PLAN + REPORT, target, draft) == "loaded"
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("adapters", "--json"), ("check", "--help")])
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("adapters", "--json"), ("check", "--help"), ("diagnose", "--help")]
+)
 def test_a_command_that_needs_no_tensor_loads_nothing_heavy(arguments: tuple[str, ...]) -> None:
     assert python(COMMAND + REPORT, *arguments) == "loaded"
 

@@ -178,7 +178,7 @@ def judge(way: Way, folder: Path, device: str) -> dict[str, Any]:
 _PLANNED, _VERIFIED = f"boundaries {list(BOUNDARIES)}", "captured states verified"
 _UNVERIFIED = "captured states are not verified under DP attention"
 _FUSED = "FlashInfer AllReduce Fusion enabled"
-_FACTS = (_PLANNED, _VERIFIED, _UNVERIFIED, _FUSED, "[0, 8] injected", "[8] injected")
+_FACTS = (_PLANNED, _VERIFIED, _UNVERIFIED, _FUSED, "[0, 8] injected", "[0] injected", "[8] injected")
 
 
 def failed(result: dict[str, Any]) -> bool:

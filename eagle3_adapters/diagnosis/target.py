@@ -45,11 +45,6 @@ class Recording:
     #: Prompts for which no time was left.
     untried: int = 0
 
-    @property
-    def size(self) -> int:
-        """Bytes of the states."""
-        return sum(state.numel() * state.element_size() for one in self.prompts for state in one.states.values())
-
 
 def load_target(directory: Path, device: str) -> Any:  # noqa: ANN401 - transformers ships no types
     """The target in evaluation mode: float32 on the CPU, the checkpoint's dtype elsewhere. Raises DiagnosisError."""

@@ -24,7 +24,7 @@ from eagle3_adapters.diagnosis.evaluate import Evaluator
 from eagle3_adapters.diagnosis.prompts import DiagnosisError
 from eagle3_adapters.diagnosis.run import Diagnosis, diagnose
 from eagle3_adapters.diagnosis.statistics import Tallies
-from eagle3_adapters.diagnosis.target import Recording, load_target, record
+from eagle3_adapters.diagnosis.target import Recording, load_encoder, load_target, record
 from eagle3_adapters.diagnosis.verdict import Kind
 from eagle3_adapters.errors import FindingsError
 from eagle3_adapters.pair import Request
@@ -216,6 +216,12 @@ def test_the_command_without_time_measures_the_declared_wiring_and_says_what_it_
     assert result.exit_code == 0, result.output
     assert "out of time: 4 prompts not run" in result.stdout
     assert "wirings not tried" in result.stdout
+
+
+def test_text_goes_through_the_targets_tokenizer(tmp_path: Path) -> None:
+    known = json.loads((PAIR / "prompts.json").read_text(encoding="utf-8"))[:5]
+    encode = load_encoder(PAIR / "target")
+    assert [encode(one["text"]) for one in known] == [one["token_ids"] for one in known]
 
 
 def test_a_file_without_prompts_is_wrong_usage(tmp_path: Path) -> None:

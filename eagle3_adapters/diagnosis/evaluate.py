@@ -64,7 +64,7 @@ class Evaluator:
         tokens = pad_sequence([torch.tensor(one.continuation.tokens) for one in batch], batch_first=True)
         features = pad_sequence([_features(one, wiring) for one in batch], batch_first=True)
         # A draft that was trained with an embedding of its own keeps it.
-        own: Tensor | None = getattr(loaded, "embedding", None)
+        own = loaded.embedding
         proposals = chain_proposals(
             loaded.draft,
             features=features.to(self._device, torch.float32),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from support.support_table import table as support_table
 
 from eagle3_adapters import hookspecs
 from eagle3_adapters.cli import main
@@ -51,6 +52,10 @@ def test_readme_has_the_table_of_formats_that_the_code_prints() -> None:
     own = [registry.format(one.name) for one in registry.formats if one.distribution == "eagle3-adapters"]
     assert len(own) == 8
     assert table(own) in README
+
+
+def test_readme_has_the_table_of_what_was_proved_that_the_records_say() -> None:
+    assert support_table() in README
 
 
 def test_every_make_target_that_is_named_exists() -> None:

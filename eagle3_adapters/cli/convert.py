@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -12,7 +10,7 @@ import click
 from eagle3_adapters import checkpoint
 from eagle3_adapters.boundaries import Ids
 from eagle3_adapters.cli.options import adapter_option, boundaries_option, format_option
-from eagle3_adapters.cli.output import finding_data, json_option, print_json, stop
+from eagle3_adapters.cli.output import finding_data, json_option, print_json, progress, stop
 from eagle3_adapters.conversion.content import Beside
 from eagle3_adapters.conversion.convert import Conversion, plan_conversion
 from eagle3_adapters.errors import FindingsError
@@ -57,7 +55,7 @@ def convert(
         installed = [registry.format(one.name) for one in registry.formats]
         conversion = plan_conversion(reading, registry.format(to), beside, installed)
         if not dry_run:
-            with _progress(conversion) as advance:
+            with progress("writing", conversion.size, in_bytes=True) as advance:
                 conversion.write(output, force=force, progress=advance)
     except FindingsError as error:
         stop("convert", error, as_json=as_json)
@@ -80,25 +78,6 @@ def _beside(target: str | None, adapter: str, boundaries: Ids | None, registry: 
     if report.failed():
         raise FindingsError(report.findings)
     return Beside(target=model, target_name=target, capture=chosen.capture_layers(model), boundaries=boundaries)
-
-
-@contextmanager
-def _progress(conversion: Conversion) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr, where that is a terminal."""
-    # Late: `--help` must not pay for it.
-    import rich.console  # noqa: PLC0415
-    import rich.progress  # noqa: PLC0415
-
-    console = rich.console.Console(file=sys.stderr)
-    columns = (
-        rich.progress.TextColumn("{task.description}"),
-        rich.progress.BarColumn(),
-        rich.progress.DownloadColumn(),
-        rich.progress.TransferSpeedColumn(),
-    )
-    with rich.progress.Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("writing", total=conversion.size)
-        yield lambda count: bar.advance(task, count)
 
 
 def _data(conversion: Conversion, source: str, to: str, output: Path, *, written: bool) -> dict[str, object]:

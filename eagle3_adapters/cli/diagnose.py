@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ import click
 
 from eagle3_adapters.boundaries import Ids
 from eagle3_adapters.cli.options import adapter_option, boundaries_option, format_option
-from eagle3_adapters.cli.output import finding_data, json_option, print_json, print_table, stop
+from eagle3_adapters.cli.output import finding_data, json_option, print_json, print_table, progress, stop
 from eagle3_adapters.diagnosis.declared import Declared, declared
 from eagle3_adapters.diagnosis.prompts import DiagnosisError, chosen, read_prompts, tokenised
 from eagle3_adapters.diagnosis.search import COARSE, Measured
@@ -141,7 +140,7 @@ def _run(found: Declared, settings: _Settings) -> tuple[Recording, Diagnosis]:
     some = chosen(read, settings.most, settings.seed)
     tokens = tokenised(some, lambda: target.load_encoder(directory))
     kept = read_by(found.wiring, found.around)
-    with _progress("target", len(tokens)) as advance:
+    with progress("target", len(tokens)) as advance:
         recording = target.record(
             target.load_target(directory, settings.device),
             tokens,
@@ -154,7 +153,7 @@ def _run(found: Declared, settings: _Settings) -> tuple[Recording, Diagnosis]:
             progress=advance,
         )
     found = attrs.evolve(found, around=attrs.evolve(found.around, recorded=kept))
-    with _progress("wirings", None) as advance:
+    with progress("wirings", None) as advance:
         result = run.diagnose(
             found,
             recording,
@@ -165,25 +164,6 @@ def _run(found: Declared, settings: _Settings) -> tuple[Recording, Diagnosis]:
             progress=advance,
         )
     return recording, result
-
-
-@contextmanager
-def _progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr, where that is a terminal."""
-    # Late: `--help` must not pay for it.
-    import rich.console  # noqa: PLC0415
-    import rich.progress  # noqa: PLC0415
-
-    console = rich.console.Console(file=sys.stderr)
-    columns = (
-        rich.progress.TextColumn("{task.description}"),
-        rich.progress.BarColumn(),
-        rich.progress.MofNCompleteColumn(),
-        rich.progress.TimeElapsedColumn(),
-    )
-    with rich.progress.Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda count: bar.update(task, completed=count)
 
 
 def _print(found: Declared, recording: Recording, result: Diagnosis) -> None:

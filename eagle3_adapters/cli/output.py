@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import attrs
@@ -50,6 +51,25 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
         # Text of users' files may hold brackets, which rich would take for markup.
         table.add_row(*(rich.text.Text(cell) for cell in row))
     console.print(table)
+
+
+@contextmanager
+def progress(what: str, total: int | None, *, in_bytes: bool = False) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr, where that is a terminal; what is yielded moves it on by so much. ``total`` None: not known."""
+    # Late: as above.
+    import rich.console  # noqa: PLC0415
+    import rich.progress  # noqa: PLC0415
+
+    console = rich.console.Console(file=sys.stderr)
+    told = (
+        (rich.progress.DownloadColumn(), rich.progress.TransferSpeedColumn())
+        if in_bytes
+        else (rich.progress.MofNCompleteColumn(), rich.progress.TimeElapsedColumn())
+    )
+    columns = (rich.progress.TextColumn("{task.description}"), rich.progress.BarColumn(), *told)
+    with rich.progress.Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda count: bar.advance(task, count)
 
 
 def exit_code(findings: Iterable[Finding], *, strict: bool = False) -> int:

@@ -51,8 +51,8 @@ def diagnose(
 
     def measure(wiring: Wiring, prompts: tuple[int, ...]) -> Tallies:
         tallies = evaluator.measure(wiring, prompts)
+        progress(int(wiring not in measured))
         measured.add(wiring)
-        progress(len(measured))
         return tallies
 
     ranking = Search(measure, len(recording.prompts), out_of_time).run(found.wiring, found.around)

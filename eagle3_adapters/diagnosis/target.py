@@ -117,7 +117,7 @@ def record(
                 states = {boundary: torch.cat(pieces) for boundary, pieces in seen.items()}
                 continuation = Continuation(tokens=tokens, prompt_length=len(prompt))
                 found.append(Recorded(continuation=continuation, states=states, new_tokens=emitted))
-            progress(number + 1)
+            progress(1)
     embedding = model.get_input_embeddings().weight.detach().float().cpu()
     return Recording(prompts=tuple(found), embedding=embedding, too_short=short, untried=untried)
 

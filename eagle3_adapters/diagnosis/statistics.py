@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
 import attrs
 
+from eagle3_adapters.ratios import Samples, error_of_mean, ratio, residuals
+
 #: (accepted draft tokens, verify steps) of each prompt.
-Tallies = Sequence[tuple[int, int]]
+Tallies = Samples
 
 
 @attrs.frozen(kw_only=True)
@@ -24,7 +23,7 @@ class Estimate:
 
 def accept_length(tallies: Tallies) -> Estimate:
     """1 + accepted / verifies, prompts being the sample (ratio estimator)."""
-    return Estimate(value=1.0 + _ratio(tallies), error=_error(_residuals(tallies)))
+    return Estimate(value=1.0 + ratio(tallies), error=error_of_mean(residuals(tallies)))
 
 
 def gain(tallies: Tallies, over: Tallies) -> Estimate:
@@ -33,23 +32,6 @@ def gain(tallies: Tallies, over: Tallies) -> Estimate:
     Both meet the same text, so what makes a prompt easy cancels in each prompt's difference: the error is much smaller
     than that of two separate samples.
     """
-    pairs = zip(_residuals(tallies), _residuals(over), strict=True)
+    pairs = zip(residuals(tallies), residuals(over), strict=True)
     differences = [mine - theirs for mine, theirs in pairs]
-    return Estimate(value=_ratio(tallies) - _ratio(over), error=_error(differences))
-
-
-def _ratio(tallies: Tallies) -> float:
-    return sum(accepted for accepted, _ in tallies) / sum(verifies for _, verifies in tallies)
-
-
-def _residuals(tallies: Tallies) -> list[float]:
-    """Each prompt's share in the linearised ratio."""
-    ratio, mean = _ratio(tallies), sum(verifies for _, verifies in tallies) / len(tallies)
-    return [(accepted - ratio * verifies) / mean for accepted, verifies in tallies]
-
-
-def _error(residuals: Sequence[float]) -> float:
-    count = len(residuals)
-    if count < 2:
-        return math.nan
-    return math.sqrt(sum(residual**2 for residual in residuals) / (count * (count - 1)))
+    return Estimate(value=ratio(tallies) - ratio(over), error=error_of_mean(differences))

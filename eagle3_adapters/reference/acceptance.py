@@ -6,7 +6,6 @@ feature that serving would have produced, and the draft can propose from every p
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import attrs
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from eagle3_adapters.ratios import error_of_mean, residuals
 from eagle3_adapters.reference.draft import ReferenceDraft
 
 
@@ -50,18 +50,8 @@ class AcceptLength:
         if not verifies:
             msg = "accept length: no verify step in any request (was max_new_tokens 1?)"
             raise ValueError(msg)
-        ratio = accepted / verifies
-        pairs = [(count.accepted, count.verifies) for count in counts]
-        return cls(accepted=accepted, verifies=verifies, standard_error=ratio_error(ratio, pairs))
-
-
-def ratio_error(ratio: float, samples: Sequence[tuple[int, int]]) -> float:
-    """Standard error of a ratio of sums over (numerator, denominator) of each request; NaN for a single request."""
-    count, total = len(samples), sum(below for _, below in samples)
-    if count < 2 or not total:
-        return math.nan
-    squares = sum((above - ratio * below) ** 2 for above, below in samples)
-    return math.sqrt(squares * count / (count - 1)) / total
+        error = error_of_mean(residuals([(count.accepted, count.verifies) for count in counts]))
+        return cls(accepted=accepted, verifies=verifies, standard_error=error)
 
 
 @attrs.frozen(kw_only=True)

@@ -12,7 +12,8 @@ import attrs
 import torch
 from torch import Tensor
 
-from eagle3_adapters.reference.acceptance import Continuation, granted, ratio_error
+from eagle3_adapters.ratios import Samples, error_of_mean, ratio, residuals
+from eagle3_adapters.reference.acceptance import Continuation, granted
 
 
 @attrs.frozen(kw_only=True)
@@ -23,13 +24,11 @@ class Share:
     standard_error: float
 
     @classmethod
-    def of(cls, samples: Sequence[tuple[int, int]]) -> Share:
+    def of(cls, samples: Samples) -> Share:
         """From (hits, positions) of each request; NaN where there is no position at all."""
-        positions = sum(below for _, below in samples)
-        if not positions:
+        if not any(below for _, below in samples):
             return cls(value=float("nan"), standard_error=float("nan"))
-        value = sum(above for above, _ in samples) / positions
-        return cls(value=value, standard_error=ratio_error(value, samples))
+        return cls(value=ratio(samples), standard_error=error_of_mean(residuals(samples)))
 
 
 @attrs.frozen(kw_only=True)

@@ -1,4 +1,4 @@
-"""Owns the wiring that a pair's files declare, also where they leave it open or SGLang cannot compute it. Pure."""
+"""Owns the wiring that a pair's files declare, also where they leave it open. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import attrs
 
 from eagle3_adapters import checkpoint
 from eagle3_adapters.boundaries import INPUT_OF_LAYER, OUTPUT_OF_LAYER, Ids
-from eagle3_adapters.diagnosis.wirings import FLAGS, Surroundings, Wiring
+from eagle3_adapters.diagnosis.wirings import Surroundings, Wiring
 from eagle3_adapters.errors import ConventionError, Finding, FindingsError
 from eagle3_adapters.locate import locate
 from eagle3_adapters.pair import Request, choose_adapter, plan_pair, read_format
@@ -17,7 +17,7 @@ from eagle3_adapters.planning.ids import nameable, resolve_reading
 from eagle3_adapters.planning.plan import plan_wiring
 from eagle3_adapters.registry import Adapter, Registry
 from eagle3_adapters.report import Report
-from eagle3_adapters.values import CaptureLayers, Config, DraftMath, FormatReading, IdReading, TargetModel
+from eagle3_adapters.values import CaptureLayers, Config, FormatReading, IdReading, TargetModel
 from eagle3_adapters.vocab import VocabEncoding
 from eagle3_adapters.wiring import Planning, WiringPlan
 
@@ -52,11 +52,9 @@ class _Pair:
     engine: str
 
     def planning(self, boundaries: Ids | None, encoding: VocabEncoding) -> Planning:
-        """The plan, were the draft's math plain; a flag that SGLang does not compute is measured nevertheless."""
-        plain = attrs.evolve(self.reading.math, **dict.fromkeys(FLAGS, False))
+        """The plan, whatever flag the files leave open."""
         reading = attrs.evolve(
             self.reading,
-            math=plain,
             findings=tuple(one for one in self.reading.findings if one.code not in _OPEN),
             draft=attrs.evolve(self.reading.draft, vocab_encoding=encoding),
         )
@@ -99,7 +97,6 @@ def declared(request: Request, registry: Registry, engine: str) -> Declared:
     if first is None:
         raise FindingsError(planning.errors)
     boundaries, encodings, plan = first
-    plan = attrs.evolve(plan, math=_declared_math(plan.math, reading.math))
     undecided = {flag for code, flag in _OPEN.items() if any(one.code == code for one in reading.findings)}
     undecided |= {"boundaries"} if boundaries != request.boundaries else set()
     undecided |= {"encoding"} if len(encodings) > 1 else set()
@@ -118,10 +115,6 @@ def declared(request: Request, registry: Registry, engine: str) -> Declared:
         undecided=frozenset(undecided),
         findings=planning.findings,
     )
-
-
-def _declared_math(planned: DraftMath, stated: DraftMath) -> DraftMath:
-    return attrs.evolve(planned, **{flag: getattr(stated, flag) for flag in FLAGS})
 
 
 def _readings(reading: FormatReading, target: TargetModel, capture: CaptureLayers) -> Iterator[tuple[str, Ids]]:

@@ -156,6 +156,13 @@ _WRITE_PLUGIN = (
 )
 
 
+def _described(architecture: str) -> str:
+    # Parsing SGLang's sources is for one message alone.
+    from eagle3_adapters.sglang.classes import described  # noqa: PLC0415
+
+    return described(architecture)
+
+
 class Registry:
     """What is installed. Build one with :meth:`installed`; tests build one from registrations of their own."""
 
@@ -207,10 +214,7 @@ class Registry:
         if claim is None:
             known = sorted(self._by_group[ARCHITECTURES])
             wheel = KNOWN_WHEELS.get(architecture)
-            # Parsing sources is for this message alone.
-            from eagle3_adapters.sglang.classes import described  # noqa: PLC0415
-
-            seen = "" if wheel else described(architecture)
+            seen = "" if wheel else _described(architecture)
             raise RegistryError(
                 [
                     fault(

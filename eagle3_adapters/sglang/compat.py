@@ -1,7 +1,7 @@
 """Owns the names of SGLang's internals, with the versions in which they hold: functions to hook, runner, scheduler.
 
-Those of target classes stand in target_class.py, those of what draft classes are built of in drafts/stock.py; nothing
-else in the package spells one.
+Those of target classes stand in target_class.py, those of what draft classes are built of in drafts/stock.py, what is
+read of any of them in facts.py; nothing else in the package spells one.
 
 Sources: the wheels of 0.5.17 to 0.5.23. Importing this module imports no part of SGLang.
 """

@@ -13,6 +13,7 @@ import attrs
 from eagle3_adapters.engine_version import Version, spelled, version_numbers
 from eagle3_adapters.sglang import compat, target_class
 from eagle3_adapters.sglang.compat import DRAFT_LOADERS, EMBEDDING_SETTERS, FIRST, LAST
+from eagle3_adapters.sglang.drafts import stock
 from eagle3_adapters.sglang.sources import Sources
 
 
@@ -151,7 +152,7 @@ FACTS: tuple[Fact, ...] = (
     # How hooks come to be, and what was applied.
     Has(_HOOKS, ("_patched", "register", "apply_hooks")),
     Takes(f"{_HOOKS}.register", ("cls", "target", "hook", "hook_type")),
-    Has("sglang.srt.plugins.hook_registry.HookType", ("AFTER", "AROUND")),
+    Has("sglang.srt.plugins.hook_registry.HookType", ("BEFORE", "AFTER", "AROUND")),
     # Options, and that they were resolved; up to 0.5.18 a constructor does it, which no child process runs.
     Has(_ARGUMENTS, _OPTIONS, last=(0, 5, 19)),
     Has("sglang.srt.arg_groups.fields", _OPTIONS, first=(0, 5, 20)),
@@ -166,13 +167,20 @@ FACTS: tuple[Fact, ...] = (
     ),
     # The draft: how it shares the target's embedding, and its map of the vocabulary.
     *(Has(path.rpartition(".")[0], (*EMBEDDING_SETTERS, "hot_token_id")) for path in DRAFT_LOADERS.values()),
+    # What draft classes of ours are built of, and how they come to be loaded.
+    Has("sglang.srt.models.registry", ("models",)),
+    *(Has(f"{module}.{name}", ("__init__",)) for module, names in stock.LAYERS.items() for name in names),
+    *(Has(built.body.path, ("fc", "fc_norm", "norm_output")) for built in stock.PARTS.values()),
+    Has(stock.PARTS["LlamaForCausalLMEagle3"].body.path, ("input_norm",)),
+    Has(stock.PARTS["LlamaForCausalLMEagle3"].layer.path, ("is_input_layer",)),
+    Has(stock.PARTS["Eagle3DeepseekV2ForCausalLM"].body.path, ("_fc_gatherer",)),
     Has(f"{_VOCABULARY}.VocabParallelEmbedding", ("shard_indices",)),
     Has(f"{_VOCABULARY}.VocabParallelEmbeddingShardIndices", ("org_vocab_start_index",)),
     # The runner and its batches.
     Has(_RUNNER, ("forward", "is_draft_worker", "model", "prefill_cuda_graph_runner", "server_args")),
     Takes(f"{_RUNNER}.forward", ("self", "forward_batch")),
     Has(f"{_BATCH}.ForwardBatch", ("forward_mode", "input_ids")),
-    Has(f"{_BATCH}.ForwardMode", ("is_extend_without_speculative", "is_idle")),
+    Has(f"{_BATCH}.ForwardMode", ("is_decode_or_idle", "is_extend_without_speculative", "is_idle")),
     # The target: how it is told what to capture, is asked for what the draft shares, and where its states go.
     Says(_of_seam("capture").rpartition(".")[0], target_class.SETTER),
     Says("sglang.srt.speculative", target_class.SHARED),

@@ -69,12 +69,11 @@ class Sources:
 
     def named(self, module: str, name: str) -> Found | None:
         """What a name means in a module: its own class or function, or the one that it imports from SGLang."""
-        body = self._body(module)
-        if body is None:
-            return None
-        own = _within(body, [name])
-        if own is not None:
-            return Found(module=module, node=own)
+        own = _within(self._body(module) or [], [name])
+        return self._imported(module, name) if own is None else Found(module=module, node=own)
+
+    def _imported(self, module: str, name: str) -> Found | None:
+        body = self._body(module) or []
         for statement in (inner for outer in body for inner in ast.walk(outer)):
             if isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
                 for alias in statement.names:
@@ -87,9 +86,13 @@ class Sources:
         yield found
         if isinstance(found.node, ast.ClassDef):
             for base in found.node.bases:
-                parent = self.named(found.module, base.id) if isinstance(base, ast.Name) else None
+                parent = self._base(found, base.id) if isinstance(base, ast.Name) else None
                 if parent is not None:
                     yield from self.lineage(parent)
+
+    def _base(self, found: Found, name: str) -> Found | None:
+        """A class of the name of its base has an imported one."""
+        return (self._imported if name == found.node.name else self.named)(found.module, name)
 
     def attributes(self, found: Found) -> set[str]:
         """Everything that objects of a class have by its sources: methods, fields, what a method assigns to self."""

@@ -28,9 +28,14 @@ class Part:
     methods: tuple[str, ...]
 
     @property
+    def path(self) -> str:
+        """Dotted path of the class."""
+        return f"{self.module}.{self.name}"
+
+    @property
     def paths(self) -> tuple[str, ...]:
         """Dotted paths of the overridden methods."""
-        return tuple(f"{self.module}.{self.name}.{method}" for method in self.methods)
+        return tuple(f"{self.path}.{method}" for method in self.methods)
 
     def load(self) -> Any:
         """The class."""
@@ -68,7 +73,7 @@ PARTS: Mapping[str, Parts] = {
     ),
 }
 #: Modules of SGLang's layers, and the classes of them that parts of ours are built of.
-_LAYERS = {
+LAYERS = {
     "sglang.srt.layers.activation": ("SiluAndMul",),
     "sglang.srt.layers.layernorm": ("RMSNorm",),
     "sglang.srt.layers.linear": ("MergedColumnParallelLinear", "QKVParallelLinear", "RowParallelLinear"),
@@ -77,7 +82,7 @@ _LAYERS = {
 
 def layer_type(name: str) -> Any:
     """A class of SGLang's layers."""
-    module = next(module for module, names in _LAYERS.items() if name in names)
+    module = next(module for module, names in LAYERS.items() if name in names)
     return getattr(importlib.import_module(module), name)
 
 

@@ -56,6 +56,15 @@ def test_attributes_are_a_classes_own_its_bases_and_what_methods_give_it(sources
     }
 
 
+def test_a_class_may_have_the_name_of_the_one_that_it_inherits_from(sources: Sources, tmp_path: Path) -> None:
+    """As SGLang's draft layer has the name of the target's."""
+    again = "from sglang.srt.base import Base\n\nclass Base(Base):\n    more = 1\n"
+    (tmp_path / "sglang" / "srt" / "again.py").write_text(again)
+    found = sources.find("sglang.srt.again.Base")
+    assert found is not None
+    assert sources.attributes(found) == {"more", "__init__", "shared", "marked"}
+
+
 def test_a_name_means_what_the_module_defines_or_imports(sources: Sources) -> None:
     for module, name in (("sglang.srt.module", "Parent"), ("sglang.srt.base", "Base")):
         found = sources.named(module, name)

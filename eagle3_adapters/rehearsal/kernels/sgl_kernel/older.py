@@ -8,6 +8,8 @@ the call tells such a batch from a prompt; the pool does, which holds the new ke
 # ruff: noqa: FBT001, FBT002 - SGLang decides the arguments, and passes them by position
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -90,44 +92,6 @@ def _left_out(keys: Tensor, pool: Tensor, slots: Tensor, total: Tensor, new: Ten
     return lengths if torch.equal(behind, written) else nothing
 
 
-def unscaled_decode_attention_cpu(
-    query: Tensor,
-    k_buffer: Tensor,
-    v_buffer: Tensor,
-    output: Tensor,
-    key: Tensor | None,
-    value: Tensor | None,
-    loc: Tensor,
-    attn_logits: Tensor,
-    req_to_token: Tensor,
-    req_pool_indices: Tensor,
-    seq_lens: Tensor,
-    sm_scale: float,
-    logit_cap: float,
-    is_cross_attn: bool,
-    sliding_window_size: int,
-    encoder_lens: Tensor | None,
-    sinks: Tensor | None,
-) -> None:
-    """See `decode_attention_cpu`."""
-    decode_attention_cpu(
-        query,
-        k_buffer,
-        v_buffer,
-        1.0,
-        1.0,
-        output,
-        key,
-        value,
-        loc,
-        attn_logits,
-        req_to_token,
-        req_pool_indices,
-        seq_lens,
-        sm_scale,
-        logit_cap,
-        is_cross_attn,
-        sliding_window_size,
-        encoder_lens,
-        sinks,
-    )
+def unscaled_decode_attention_cpu(*arguments: Any) -> None:  # noqa: ANN401 - as of the kernel below
+    """See `decode_attention_cpu`, whose two scales stand behind the three tensors."""
+    decode_attention_cpu(*(*arguments[:3], 1.0, 1.0, *arguments[3:]))

@@ -10,12 +10,10 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 from support.boundary_states import Reference
-from support.fitted_drafts import fit, greedy
+from support.fitted_drafts import fit
 from support.pair import plan
 from support.random_targets import DEEPSEEK, KIMI, LLAMA, write_draft, write_target
 from support.transformers_targets import CLASSES, write_transformers_target
-
-from eagle3_adapters.reference import Continuation
 
 BOUNDARIES = (0, 3, 8)
 PROMPTS, NEW_TOKENS, VOCABULARY, STEPS = 8, 48, 256, 3
@@ -80,12 +78,7 @@ def make(case: str, folder: Path, device: str) -> None:
     heads = {"num_attention_heads": 8, "num_key_value_heads": 8, "head_dim": sizes["hidden_size"] // 8}
     draft = write_draft(folder / "draft", config.get("text_config", config), BOUNDARIES, follow=follow, **heads)
     if follow is None:
-        reference = Reference(target, device)
-        known = [
-            Continuation(tokens=greedy(reference, prompt, NEW_TOKENS + STEPS), prompt_length=len(prompt))
-            for prompt in prompts().values()
-        ]
-        fit(plan(target, draft), reference, known, STEPS)
+        fit(plan(target, draft), Reference(target, device), prompts().values(), new_tokens=NEW_TOKENS, steps=STEPS)
 
 
 def prompts() -> dict[str, list[int]]:

@@ -13,10 +13,10 @@ import torch
 from gpu.cases import BOUNDARIES, CASES, STEPS
 from gpu.engines import Way, answers
 from support.boundary_states import Chunk, Reference, chunks, distance, pieces, records
-from support.fitted_drafts import greedy, offline
+from support.fitted_drafts import offline
 from support.pair import plan
 
-from eagle3_adapters.reference import AcceptLength, Continuation, Counts
+from eagle3_adapters.reference import AcceptLength, Counts
 
 #: Standard deviations of a lead's change in bf16. Two ways through bf16 differ by the square root of two of them, in
 #: some thousand places.
@@ -99,12 +99,8 @@ def offline_accept_length(folder: Path, case: str, reference: Reference, answers
     """The same of plain float32 forwards of target and draft over the engine's own tokens."""
     # Planned on a target that transformers knows: the boundaries are the same.
     made = plan(known_target(folder, case), folder / case / "draft")
-    asked = {}
-    for name, answer in answers.items():
-        if answer["output"]:
-            known = greedy(reference, [*answer["prompt"], *answer["output"]], STEPS - 1)
-            asked[name] = (Continuation(tokens=known, prompt_length=len(answer["prompt"])), len(answer["output"]))
-    return AcceptLength.from_counts(list(offline(made, reference, asked, STEPS).values())).value
+    said = {name: answer for name, answer in answers.items() if answer["output"]}
+    return AcceptLength.from_counts(list(offline(made, reference, said, STEPS).values())).value
 
 
 def rows(folder: Path, served: dict[str, Any]) -> dict[tuple[int, ...], torch.Tensor]:

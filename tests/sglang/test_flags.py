@@ -10,7 +10,8 @@ from pathlib import Path
 
 import attrs
 import pytest
-from support.flagged import STEPS, Flagged, Offline, Served, farthest, guesses, serve
+from support.flagged import Flagged, Offline, Served, farthest, guesses, serve
+from support.pair import STEPS
 from support.random_targets import DEEPSEEK, LATENT, LLAMA, YARN, write_target
 
 from eagle3_adapters.values import DraftMath

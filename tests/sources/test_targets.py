@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import functools
-import json
-from pathlib import Path
 
 import attrs
 import pytest
+from support.paper_targets import owner, paper_target
 from support.target_sources import Target, entry_modules
 
-from eagle3_adapters.checkpoint import read_target
 from eagle3_adapters.engine_version import version_numbers
-from eagle3_adapters.pair import AUTO, choose_adapter
 from eagle3_adapters.registry import Adapter, Registry
-from eagle3_adapters.report import Report
 from eagle3_adapters.sglang import compat, seams, target_class
 from eagle3_adapters.sglang.sources import Sources
 from eagle3_adapters.values import CaptureLayers, TargetModel
@@ -27,17 +23,13 @@ SERVED = sorted({one for adapter in REGISTRY.adapters for one in REGISTRY.archit
 
 
 @pytest.fixture(params=SERVED)
-def target(request: pytest.FixtureRequest, tmp_path: Path) -> TargetModel:
-    text = {"num_hidden_layers": N, "hidden_size": 4096, "vocab_size": 131072}
-    wrapper = request.param.endswith("ForConditionalGeneration")
-    config = {"architectures": [request.param], **({"text_config": text} if wrapper else text)}
-    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    return read_target(tmp_path)
+def target(request: pytest.FixtureRequest) -> TargetModel:
+    return paper_target(request.param, N)
 
 
 @pytest.fixture
 def adapter(target: TargetModel) -> Adapter:
-    return choose_adapter(target, AUTO, REGISTRY, Report())
+    return owner(target)
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ What it knows it has from the states: the token's own part is damped. Served wit
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -30,8 +31,14 @@ def greedy(reference: Reference, tokens: Sequence[int], more: int) -> tuple[int,
     return tuple(known)
 
 
-def fit(plan: WiringPlan, reference: Reference, continuations: Sequence[Continuation], steps: int) -> None:
-    """Train the draft of a plan, in whose files names are canonical, and write it back."""
+def fit(
+    plan: WiringPlan, reference: Reference, prompts: Iterable[Sequence[int]], *, new_tokens: int, steps: int
+) -> None:
+    """Train the draft of a plan, in whose files names are canonical, on what the target answers, and write it back."""
+    continuations = [
+        Continuation(tokens=greedy(reference, prompt, new_tokens + steps), prompt_length=len(prompt))
+        for prompt in prompts
+    ]
     loaded = load_draft(plan)
     draft = loaded.draft
     draft.get_parameter("layers.0.input_layernorm.weight").data.mul_(DAMPED)
@@ -66,15 +73,18 @@ def _features(reference: Reference, loaded: LoadedDraft, known: Continuation, sh
 
 
 def offline(
-    plan: WiringPlan, reference: Reference, asked: Mapping[str, tuple[Continuation, int]], steps: int, shift: int = 0
+    plan: WiringPlan, reference: Reference, answers: Mapping[str, Mapping[str, Any]], steps: int, shift: int = 0
 ) -> dict[str, Counts]:
     """What each request's draft is granted by a plain forward, without any code of SGLang.
 
-    ``asked``: request -> what is known of it, ``steps`` - 1 tokens past its answer, and the length of the answer.
+    ``answers``: request -> its ``prompt`` and ``output``; ``shift``: on states so many boundaries off.
     """
     loaded = load_draft(plan)
     counts: dict[str, Counts] = {}
-    for name, (known, new_tokens) in asked.items():
+    for name, answer in answers.items():
+        prompt, output = answer["prompt"], answer["output"]
+        tokens = greedy(reference, [*prompt, *output], steps - 1)  # the last step may overrun
+        known = Continuation(tokens=tokens, prompt_length=len(prompt))
         (counts[name],) = replay(
             loaded.draft,
             continuations=[known],
@@ -82,6 +92,6 @@ def offline(
             embedding=reference.embedding,
             draft_to_target=loaded.draft_to_target,
             steps=steps,
-            max_new_tokens=new_tokens,
+            max_new_tokens=len(output),
         )
     return counts

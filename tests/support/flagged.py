@@ -28,13 +28,14 @@ from eagle3_adapters.rehearsal.engine import cpu_engine, cpu_environment
 from eagle3_adapters.values import DraftMath
 from eagle3_adapters.wiring import WiringPlan
 from support.boundary_states import Reference
+from support.fitted_drafts import greedy
 from support.identity_engine import tokens as random_tokens
+from support.pair import STEPS
 from support.random_targets import VOCABULARY
-from support.serve import SECONDS, environment
+from support.serve import SECONDS, environment, speculation
 from support.universal import FORMAT
 
 LISTENER = Path(__file__).parent / "listener"
-STEPS = 3
 #: The mode of a forward in which the draft reads its own last output.
 OWN = "DECODE"
 #: Lengths of the prompts, and tokens that each is continued by.
@@ -119,9 +120,7 @@ def _fit_head(draft: ReferenceDraft, target: Reference, boundaries: Sequence[int
     hook = draft.lm_head.register_forward_pre_hook(lambda _, args: reads.append(args[0][0]))
     wanted = []
     for prompt in prompts():
-        tokens = list(prompt)
-        for _ in range(NEW_TOKENS + STEPS):
-            tokens.append(target.next_tokens(tokens)[-1][0])
+        tokens = greedy(target, prompt, NEW_TOKENS + STEPS)
         states, rows = target.states(tokens), len(tokens) - STEPS - 1
         features = torch.cat([states[k] for k in boundaries], dim=-1)[None, :rows]
         # Teacher-forced: later steps read the draft's own states, with the target's tokens.
@@ -183,14 +182,7 @@ def serve(directory: Path, target: Path, flagged: Flagged, *, stock: bool = Fals
     records, output = directory / "records", directory / "answers.json"
     records.mkdir()
     installed = install_universal(directory / "installed")
-    arguments: dict[str, Any] = {
-        "model_path": str(target),
-        "speculative_algorithm": "EAGLE3",
-        "speculative_draft_model_path": str(draft),
-        "speculative_num_steps": STEPS,
-        "speculative_eagle_topk": 1,
-        "speculative_num_draft_tokens": STEPS + 1,
-    }
+    arguments = {"model_path": str(target), **speculation(draft)}
     path = os.pathsep.join((str(LISTENER), str(installed)))
     done = subprocess.run(
         [sys.executable, "-m", "support.flagged", json.dumps(arguments), output, records],
@@ -276,11 +268,9 @@ class Offline:
         self._continuations: list[Continuation] = []
         self._features: list[torch.Tensor] = []
         for answer in served.answers:
-            tokens = list(answer.continuation.tokens)
-            for _ in range(STEPS - 1):  # the last step may overrun
-                tokens.append(reference.next_tokens(tokens)[-1][0])
+            tokens = greedy(reference, answer.continuation.tokens, STEPS - 1)  # the last step may overrun
             states = reference.states(tokens)
-            self._continuations.append(attrs.evolve(answer.continuation, tokens=tuple(tokens)))
+            self._continuations.append(attrs.evolve(answer.continuation, tokens=tokens))
             self._features.append(torch.cat([states[k] for k in self.loaded.boundaries], dim=-1))
 
     def counts(self) -> list[Counts]:

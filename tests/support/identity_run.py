@@ -16,21 +16,20 @@ import torch
 from click.testing import CliRunner
 
 from eagle3_adapters.cli import main
-from eagle3_adapters.reference import Continuation, Counts
+from eagle3_adapters.reference import Counts
 from eagle3_adapters.rehearsal.engine import cpu_environment
 from support.boundary_states import Reference, answers_of
-from support.fitted_drafts import fit, greedy, offline
+from support.fitted_drafts import fit, offline
 from support.identity_engine import MOST, known_prompts
-from support.pair import plan
+from support.pair import STEPS, plan
 from support.random_targets import DEEPSEEK, KIMI, LAYERS, write_draft, write_target
-from support.serve import SECONDS, environment
-from support.transformers_targets import CLASSES, WRAPPERS, write_transformers_target, write_wrapped_target
+from support.serve import SECONDS, environment, speculation
+from support.transformers_targets import CLASSES, WRAPPERS, Made, write_transformers_target, write_wrapped_target
 
 RECORDER = Path(__file__).parent / "recorder"
 BOUNDARIES = tuple(range(LAYERS + 1))
 #: The order in which the draft's fc was trained on them: none stands where SGLang concatenates it.
 LISTED = (5, 7, 8, 4, 3, 0, 1, 2, 6)
-STEPS = 3
 
 
 def random_sets(count: int = 40) -> list[tuple[list[int], bool]]:
@@ -71,12 +70,8 @@ class Run:
 
     def offline(self, shift: int = 0) -> dict[str, Counts]:
         """The same by plain forwards of target and draft; ``shift``: on states so many boundaries off."""
-        asked = {}
-        for name in self.counts():
-            prompt, output = self.answers[name]["prompt"], self.answers[name]["output"]
-            tokens = greedy(self.reference, [*prompt, *output], STEPS - 1)  # the last step may overrun
-            asked[name] = (Continuation(tokens=tokens, prompt_length=len(prompt)), len(output))
-        return offline(plan(self.target, self.draft, boundaries=self.listed), self.reference, asked, STEPS, shift)
+        ended = {name: self.answers[name] for name in self.counts()}
+        return offline(plan(self.target, self.draft, boundaries=self.listed), self.reference, ended, STEPS, shift)
 
 
 def _targets(directory: Path, architecture: str) -> tuple[Path, Path]:
@@ -94,16 +89,13 @@ def _fitted(directory: Path, target: Path, reference: Reference, listed: tuple[i
     """A draft of the target that knows what the script will ask for."""
     config = json.loads((target / "config.json").read_text(encoding="utf-8"))
     draft = write_draft(directory / "draft", config.get("text_config", config), listed, latent=latent)
-    known = [
-        Continuation(tokens=greedy(reference, prompt, MOST + STEPS), prompt_length=len(prompt))
-        for prompt in known_prompts().values()
-    ]
-    fit(plan(target, draft, boundaries=listed), reference, known, STEPS)
+    made = plan(target, draft, boundaries=listed)
+    fit(made, reference, known_prompts().values(), new_tokens=MOST, steps=STEPS)
     return draft
 
 
 @attrs.frozen(kw_only=True)
-class Made:
+class Pair:
     """A target, what transformers computes of it, and its draft."""
 
     target: Path
@@ -111,12 +103,12 @@ class Made:
     draft: Path
 
 
-def make(directory: Path, architecture: str, *, latent: bool = False, listed: tuple[int, ...] = LISTED) -> Made:
+def make(directory: Path, architecture: str, *, latent: bool = False, listed: tuple[int, ...] = LISTED) -> Pair:
     """A pair of a class, below a directory."""
     target, known = _targets(directory, architecture)
     reference = Reference(known)
     draft = _fitted(directory, target, reference, listed, latent=latent)
-    return Made(target=target, reference=reference, draft=draft)
+    return Pair(target=target, reference=reference, draft=draft)
 
 
 def run(
@@ -126,7 +118,7 @@ def run(
     latent: bool = False,
     listed: tuple[int, ...] = LISTED,
     format_: str | None = None,
-    made: Made | None = None,
+    made: Pair | None = None,
     sets: Sequence[tuple[list[int], bool]] | None = None,
     ahead: Sequence[Path] = (),
 ) -> Run:
@@ -148,16 +140,8 @@ def run(
         words = [draft, served, "--to", format_, "--target", target, "--boundaries", ",".join(map(str, listed))]
         converted = CliRunner().invoke(main, ["convert", *map(str, words)])
         assert converted.exit_code == 0, converted.output
-    arguments: dict[str, Any] = {
-        "model_path": str(target),
-        "speculative_algorithm": "EAGLE3",
-        "speculative_draft_model_path": str(served),
-        "speculative_num_steps": STEPS,
-        "speculative_eagle_topk": 1,
-        "speculative_num_draft_tokens": STEPS + 1,
-    }
-    special = CLASSES.get(architecture)
-    arguments |= special.engine if special else {}
+    special = CLASSES.get(architecture, Made(model_type=""))
+    arguments: dict[str, Any] = {"model_path": str(target), **speculation(served), **special.engine}
     if architecture in (KIMI, *WRAPPERS):
         # Prompts are token ids: there is no image processor to load.
         arguments["enable_multimodal"] = False
@@ -168,8 +152,8 @@ def run(
                 RECORDER_OUTPUT=str(records),
                 # The plan of a smaller draft does not say what the class leaves to be injected of the others.
                 RECORDER_SETS=json.dumps((sets or random_sets()) if listed == LISTED else []),
-                PYTHONPATH=os.pathsep.join(map(str, (RECORDER, *(special.plugins if special else ()), *ahead))),
-                **(special.environment if special else {}),
+                PYTHONPATH=os.pathsep.join(map(str, (RECORDER, *special.plugins, *ahead))),
+                **special.environment,
                 **asked,
             )
         ),

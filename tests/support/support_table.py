@@ -12,11 +12,8 @@ from typing import Any
 
 from eagle3_adapters.boundaries import Ids
 from eagle3_adapters.engine_version import version_numbers
-from eagle3_adapters.pair import AUTO, choose_adapter
-from eagle3_adapters.registry import Registry
-from eagle3_adapters.report import Report
-from eagle3_adapters.values import TargetModel
-from support.random_targets import HIDDEN, LAYERS, VOCABULARY
+from support.paper_targets import owner, paper_target
+from support.random_targets import LAYERS
 
 TESTS = Path(__file__).parents[1]
 #: Version -> target class -> ways that passed on the CPU, by tests/versions.
@@ -45,18 +42,10 @@ def _words(boundaries: Ids) -> str:
     return ends[0] if len(boundaries) == 1 else f"{ends[0]} to {ends[1]}"
 
 
-def _boundaries(architecture: str, registry: Registry) -> tuple[str, str]:
+def _boundaries(architecture: str) -> tuple[str, str]:
     """Adapter, and which boundaries come from where in the newest version."""
-    target = TargetModel(
-        path=Path(),
-        architecture=architecture,
-        config={},
-        text={},
-        num_layers=LAYERS,
-        hidden_size=HIDDEN,
-        vocab_size=VOCABULARY,
-    )
-    adapter = choose_adapter(target, AUTO, registry, Report())
+    target = paper_target(architecture, LAYERS)
+    adapter = owner(target)
     capture = adapter.capture_layers(target)
     native = tuple(k for k in range(LAYERS + 1) if capture.is_native(k, None))
     injected = tuple(k for k in range(LAYERS + 1) if k not in native and k in capture.injected)
@@ -83,7 +72,7 @@ def _gpu(runs: Iterable[Mapping[str, Any]], architecture: str, ranks: int) -> st
 
 def table() -> str:
     """Markdown, a row for each class that passed somewhere."""
-    cpu, registry = _read(ON_CPU), Registry.installed()
+    cpu = _read(ON_CPU)
     runs = [_read(file) for file in ON_GPU]
     every = sorted(cpu, key=lambda version: version_numbers(version) or (0, 0, 0))
     classes = {name for one in cpu.values() for name, ways in one["classes"].items() if ways}
@@ -95,7 +84,7 @@ def table() -> str:
             for way in ("native", "injected")
         }
         where = (_gpu(runs, name, ranks) for ranks in (1, 2))
-        rows.append((f"`{name}`", *_boundaries(name, registry), passed["native"], passed["injected"], *where))
+        rows.append((f"`{name}`", *_boundaries(name), passed["native"], passed["injected"], *where))
     lines = [HEAD, tuple("---" for _ in HEAD), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

@@ -14,16 +14,13 @@ import pytest
 from support import identity_checks as checks
 from support.boundary_states import Chunk, chunks
 from support.engine_wheels import VERSIONS, ahead
-from support.identity_run import BOUNDARIES, Made, Run, make, random_sets, run
+from support.identity_run import BOUNDARIES, Pair, Run, make, random_sets, run
+from support.paper_targets import owner, paper_target
 from support.random_targets import DEEPSEEK, KIMI, LAYERS, LLAMA
 from support.transformers_targets import CLASSES, WRAPPERS
 
 from eagle3_adapters.engine_version import version_numbers
-from eagle3_adapters.pair import AUTO, choose_adapter
-from eagle3_adapters.registry import Registry
-from eagle3_adapters.report import Report
 from eagle3_adapters.sglang import overlay
-from eagle3_adapters.values import TargetModel
 from eagle3_adapters.wiring import WiringPlan
 
 pytestmark = pytest.mark.versions
@@ -45,16 +42,8 @@ class Boot:
 
 def _native(architecture: str, version: str) -> set[int]:
     """Boundaries that the adapter leaves to the class."""
-    target = TargetModel(
-        path=Path("target"),
-        architecture=architecture,
-        config={},
-        text={},
-        num_layers=LAYERS,
-        hidden_size=64,
-        vocab_size=16,
-    )
-    capture = choose_adapter(target, AUTO, Registry.installed(), Report()).capture_layers(target)
+    target = paper_target(architecture, LAYERS)
+    capture = owner(target).capture_layers(target)
     return {k for k in BOUNDARIES if capture.is_native(k, version_numbers(version))}
 
 
@@ -71,7 +60,7 @@ def _cases() -> list[tuple[str, str, str]]:
 @pytest.fixture(scope="module")
 def boot(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Boot]:
     """One boot for each version and class, of one pair a class; the last of each are kept."""
-    pairs: dict[str, Made] = {}
+    pairs: dict[str, Pair] = {}
     boots: dict[tuple[str, str], Boot] = {}
 
     def get(version: str, architecture: str) -> Boot:
@@ -87,7 +76,7 @@ def boot(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Boot]
     return get
 
 
-def _boot(directory: Path, version: str, architecture: str, pair: Made) -> Boot:
+def _boot(directory: Path, version: str, architecture: str, pair: Pair) -> Boot:
     cache = directory / "cache"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(overlay.CACHE_VARIABLE, str(cache))
